@@ -1,0 +1,1 @@
+//! Layers to unlike devices: exact and certified planners, and an independent auditor.

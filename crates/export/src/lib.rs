@@ -1,0 +1,1 @@
+//! A plan in an engine's own words, each proven by replaying the engine's rule.

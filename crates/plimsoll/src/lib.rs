@@ -1,0 +1,1 @@
+//! The load line for models: what fits where, before it runs.

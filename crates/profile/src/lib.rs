@@ -1,0 +1,5 @@
+//! What this machine is: processors, memory, accelerators.
+
+mod backend;
+
+pub use backend::{GpuBackend, UnknownBackend};

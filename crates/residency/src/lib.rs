@@ -1,0 +1,1 @@
+//! Who holds how much memory: what a resident model is and what it needs.

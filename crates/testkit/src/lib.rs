@@ -1,0 +1,1 @@
+//! Seeded generators and model files for plimsoll's own tests.

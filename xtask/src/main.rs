@@ -1,0 +1,2 @@
+//! Workspace chores that cargo alone cannot express.
+fn main() {}
