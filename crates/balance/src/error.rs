@@ -1,0 +1,134 @@
+//! Why there is no plan.
+
+use plimsoll_units::{Bytes, DeviceRef};
+
+use crate::plan::Stopped;
+
+/// Why there is no plan. Planning changes nothing, so nothing has changed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Nothing can hold layers.
+    #[error("no device can take layers: {} device(s) in the snapshot, none usable", .stopped.len())]
+    NoDevices {
+        /// Why each was left out.
+        stopped: Vec<Stopped>,
+    },
+    /// A layer is listed twice.
+    #[error("layer {index} is listed twice")]
+    DuplicateLayer {
+        /// Its index.
+        index: u32,
+    },
+    /// A layer is missing.
+    #[error("layer {missing} is missing: {after} follows {before}")]
+    MissingLayer {
+        /// The first index that is missing.
+        missing: u32,
+        /// The last one before the gap.
+        before: u32,
+        /// The first one after it.
+        after: u32,
+    },
+    /// A device reads nothing.
+    #[error("the bandwidth of {device} is zero")]
+    ZeroBandwidth {
+        /// The device.
+        device: DeviceRef,
+    },
+    /// A cap names a device that is not there.
+    #[error("there is no device {device} to cap")]
+    UnknownDevice {
+        /// The device.
+        device: DeviceRef,
+    },
+    /// The engine runs on one node, and it is not clear on which.
+    #[error("{reason}")]
+    NoMainNode {
+        /// Which nodes could be meant.
+        reason: String,
+    },
+    /// Amounts of the input add up to more than 2^64 - 1 bytes.
+    #[error("the {what} add up to more than 18446744073709551615 bytes")]
+    Overflow {
+        /// What was added up.
+        what: &'static str,
+    },
+    /// The model does not fit, or no way was found.
+    #[error(transparent)]
+    DoesNotFit(Box<Refusal>),
+}
+
+/// The model does not fit, or no way was found.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}; {} bytes short in the best attempt", .verdict, .short_bytes.get())]
+pub struct Refusal {
+    /// What is known.
+    pub verdict: Verdict,
+    /// How many bytes are short in the best attempt.
+    pub short_bytes: Bytes,
+    /// What stopped each device.
+    pub stopped: Vec<Stopped>,
+}
+
+/// What is known of a refusal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Verdict {
+    /// No order of any of the devices fits.
+    #[error("it cannot fit: {0}")]
+    ProvenInfeasible(Certificate),
+    /// Searched; neither found nor excluded.
+    #[error("no way to fit it was found, and none was excluded")]
+    Unknown,
+}
+
+/// Why nothing can fit: anybody can check it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Certificate {
+    /// All budgets together are too small.
+    #[error("{needs} bytes are needed and all budgets together are {budgets} bytes")]
+    Total {
+        /// What is needed, charges that nobody can avoid included.
+        needs: u64,
+        /// What may be used.
+        budgets: u64,
+    },
+    /// One layer is larger than every device.
+    #[error("layer {index} takes {needs} bytes and the largest budget is {largest} bytes")]
+    Layer {
+        /// The layer.
+        index: u32,
+        /// What it takes with what must lie beside it.
+        needs: u64,
+        /// The largest budget.
+        largest: u64,
+    },
+    /// Too few devices can hold the larger layers.
+    #[error(
+        "{count} layers take at least {size} bytes each and all budgets together hold only {places} of that size"
+    )]
+    Counting {
+        /// How many layers are at least that large.
+        count: u64,
+        /// That size.
+        size: u64,
+        /// How many of that size all budgets hold.
+        places: u64,
+    },
+    /// The host cannot hold what the engine keeps there.
+    #[error("the engine keeps {needs} bytes on {host} and its budget is {budget} bytes")]
+    Host {
+        /// The main node's host.
+        host: DeviceRef,
+        /// What the engine keeps there.
+        needs: u64,
+        /// What may be used.
+        budget: u64,
+    },
+    /// Every order of every set of devices was excluded by an exact search.
+    #[error("an exact search over every order of {devices} device(s) found none")]
+    Searched {
+        /// How many devices there are.
+        devices: u64,
+    },
+}

@@ -1,0 +1,153 @@
+//! Where everything goes, and why.
+
+use std::ops::Range;
+
+use plimsoll_units::{Bytes, BytesPerSec, DeviceRef, Generation};
+
+use crate::workload::{Objective, Strategy};
+
+/// Where everything goes. Nothing is left for the executor to choose.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a plan changes nothing until it is carried out"]
+pub struct Plan {
+    /// The snapshot it was computed from.
+    pub basis: Generation,
+    /// What it is good at.
+    pub objective: Objective,
+    /// In which orders devices were tried.
+    pub strategy: Strategy,
+    /// The devices in the order in which a token passes them. A stage with an empty range is listed when something is
+    /// charged there (input, head, an engine's host buffers).
+    pub stages: Vec<Stage>,
+    /// How good it is.
+    pub value: PlanValue,
+    /// What was assumed where the snapshot does not say.
+    pub assumed: Vec<Assumption>,
+    /// What stopped each device that could have taken more, and devices left out.
+    pub stopped: Vec<Stopped>,
+}
+
+/// What one device holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    /// The device.
+    pub device: DeviceRef,
+    /// The layers it holds, half open; may be empty.
+    pub layers: Range<u32>,
+    /// Whether the input lies here.
+    pub input: bool,
+    /// Whether the head lies here.
+    pub head: bool,
+    /// Weights: the layers', the input's and head's where they lie here, and what every device keeps a copy of.
+    pub weights_bytes: Bytes,
+    /// Key-value cells and recurrent state.
+    pub kv_bytes: Bytes,
+    /// What the engine takes beside.
+    pub overhead_bytes: Bytes,
+    /// What may be used here: the pool's budget, less what other stages take of the same pool, under the device's caps.
+    pub budget_bytes: Bytes,
+    /// What is left: budget less all of the above.
+    pub slack_bytes: Bytes,
+    /// How long one token takes here; `None` where the speed is not known.
+    pub seconds: Option<f64>,
+}
+
+/// How good a plan is, in the objective's own unit.
+///
+/// Fit: devices used. Throughput: the largest stage time, seconds. Latency: the sum of stage times and hops, seconds.
+/// Balanced: the largest used share of a budget.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlanValue {
+    /// The value; `None` where speeds are not known.
+    pub value: Option<f64>,
+    /// No plan, in any order on any devices, is better than this.
+    pub lower_bound: Option<f64>,
+    /// How far that proves it.
+    pub optimality: Optimality,
+}
+
+/// How much is proven of a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Optimality {
+    /// Nothing better exists.
+    Proven,
+    /// Nothing is better by more than this share (0.02 is 2 %).
+    Within(f64),
+    /// Nothing is proven.
+    Unproven,
+}
+
+/// Something that the snapshot does not say.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Assumption {
+    /// A device's speed.
+    Bandwidth {
+        /// The device.
+        device: DeviceRef,
+        /// What was taken for it.
+        rate: BytesPerSec,
+        /// Whether its name is known, or only its kind.
+        by_name: bool,
+    },
+    /// A way between two nodes.
+    Link {
+        /// The two nodes.
+        between: [plimsoll_units::NodeId; 2],
+        /// What was taken for it.
+        rate: BytesPerSec,
+        /// And how long the first byte takes.
+        latency: std::time::Duration,
+    },
+    /// No speed is known for this device nor for its kind: all devices are taken as equally fast, and no time is told.
+    UnknownSpeed {
+        /// The device.
+        device: DeviceRef,
+    },
+}
+
+/// What stopped a device from taking more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// The device.
+    pub device: DeviceRef,
+    /// Why.
+    pub reason: StoppedBy,
+    /// How many bytes more would let it take the next layer; zero where bytes would not help.
+    pub short_bytes: Bytes,
+}
+
+/// Why a device takes no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoppedBy {
+    /// The next layer does not fit beside what it holds.
+    Layer {
+        /// The layer that would come next.
+        index: u32,
+        /// What it needs.
+        needs: Bytes,
+        /// What is left.
+        room: Bytes,
+    },
+    /// The engine's own charges alone are more than its budget.
+    Overhead {
+        /// What they are.
+        needs: Bytes,
+        /// What may be used.
+        budget: Bytes,
+    },
+    /// Its node is drained.
+    Drained,
+    /// Its node does not answer.
+    Failed,
+    /// What is free there is not known.
+    FreeUnknown,
+    /// Its node is not among the only ones to use.
+    NotAsked,
+    /// The engine, or the person, allows no more devices.
+    DeviceLimit {
+        /// How many are allowed.
+        limit: u32,
+    },
+    /// It would make the plan no better.
+    NotNeeded,
+}

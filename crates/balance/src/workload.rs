@@ -1,0 +1,133 @@
+//! What is to be placed, and under whose rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_cluster::GpuBackend;
+use plimsoll_model::Footprint;
+use plimsoll_units::{Bytes, DeviceRef, NodeId};
+
+/// A model resolved for one request, as each kind of buffer holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// At least one. All have the same layers, with the same cuts and key-value bytes; weights may differ by padding.
+    pub footprints: Vec<Footprint>,
+    /// Which footprint a backend's buffers follow; the first one where a backend is not named.
+    pub by_backend: BTreeMap<GpuBackend, usize>,
+    /// What passes from one stage to the next for one token; zero when unknown.
+    pub activation_bytes: Bytes,
+}
+
+impl Workload {
+    /// The same bytes on every device.
+    pub fn uniform(footprint: Footprint) -> Self {
+        Self { footprints: vec![footprint], by_backend: BTreeMap::new(), activation_bytes: Bytes::ZERO }
+    }
+
+    /// The footprint in buffers of this backend.
+    pub fn on(&self, backend: GpuBackend) -> Option<&Footprint> {
+        let index = self.by_backend.get(&backend).copied().unwrap_or(0);
+        self.footprints.get(index)
+    }
+}
+
+/// Which plans an engine can carry out, and what it takes beside the layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineRules {
+    /// What the hosts' memory is to the engine.
+    pub host: HostUse,
+    /// The most devices it can split over, hosts not counted.
+    pub max_devices: Option<u32>,
+    /// What it keeps free on every pool that names no reserve.
+    pub margin: Bytes,
+    /// What it takes beside the layers.
+    pub charges: Charges,
+}
+
+/// What the memory of hosts is to an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostUse {
+    /// Every node's host with memory is a device like any other. The input lies with the first layer, the head with the
+    /// last.
+    Ordinary,
+    /// One node is the main node (`ClusterSnapshot::main_node`). Its host holds the input, and layers only as a prefix of
+    /// the model; the head lies on the last device used, and may lie there alone; it lies on the host only when every
+    /// layer does. Other nodes' hosts take part only where their file lists a device of backend cpu. All traffic passes
+    /// the main node: a hop between two other nodes pays both links.
+    FirstLayersOfMain,
+}
+
+/// What an engine takes beside the layers: compute buffers and fixed overheads, per device that is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charges {
+    /// On the main host, when at least one device is used.
+    pub host: Bytes,
+    /// On the main host, when no device is used: everything runs there.
+    pub host_alone: Bytes,
+    /// On the one device that is used and holds every layer.
+    pub alone: Bytes,
+    /// On each of several devices that hold every layer.
+    pub split: StageCharges,
+    /// On each device when the host holds some layers.
+    pub partial: StageCharges,
+}
+
+/// What a used device pays, by its place in the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageCharges {
+    /// Every one.
+    pub each: Bytes,
+    /// The first one (hosts not counted) on top.
+    pub first_more: Bytes,
+    /// The one that holds the head on top.
+    pub last_more: Bytes,
+}
+
+impl EngineRules {
+    /// No engine: exactly the layers' bytes, nothing kept free.
+    pub fn none() -> Self {
+        Self { host: HostUse::Ordinary, max_devices: None, margin: Bytes::ZERO, charges: Charges::default() }
+    }
+}
+
+/// What a plan should be good at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Objective {
+    /// The fewest devices, then the largest smallest share of slack.
+    Fit,
+    /// The smallest largest stage time: many requests at once.
+    Throughput,
+    /// The smallest sum of stage times and hops: one stream.
+    #[default]
+    Latency,
+    /// The smallest largest used share of a budget.
+    Balanced,
+}
+
+/// In which orders devices are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strategy {
+    /// Several orders, and an exact search where the devices are few.
+    #[default]
+    Portfolio,
+    /// The largest budget first, ties by id.
+    CapacityDescending,
+    /// As the snapshot lists them.
+    GivenOrder,
+}
+
+/// What a person may add to a request for a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// What the plan should be good at.
+    pub objective: Objective,
+    /// In which orders devices are tried.
+    pub strategy: Strategy,
+    /// The most devices to use, the main host not counted.
+    pub max_devices: Option<u32>,
+    /// The only nodes to use; all when `None`.
+    pub only: Option<BTreeSet<NodeId>>,
+    /// The most to use of single devices, beside what the snapshot says.
+    pub caps: BTreeMap<DeviceRef, Bytes>,
+    /// What to keep free on every pool, whatever the snapshot or the engine say.
+    pub reserve: Option<Bytes>,
+}
