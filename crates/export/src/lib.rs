@@ -1,1 +1,28 @@
 //! A plan in an engine's own words, each proven by replaying the engine's rule.
+//!
+//! It does not plan and does not start anything: it turns a [`plimsoll_balance::Plan`] into text, and text back.
+//!
+//! # Invariants
+//!
+//! - What [`llama_cpp::command`] emits comes back as the same plan under [`llama_cpp::assign`], the engine's own rule.
+//! - A saved plan ([`PlanFile`]) holds all that is needed to check it later, without the model at hand. Unknown versions
+//!   are refused.
+//!
+//! ```
+//! use plimsoll_export::llama_cpp::{Place, assign};
+//!
+//! // 32 blocks on two cards: "16,16" would put 17 on the first one, for the head counts as well.
+//! let places = assign(32, 33, &[16.0, 17.0]);
+//! assert_eq!(places[15], Place::Device(0));
+//! assert_eq!(places[16], Place::Device(1));
+//! assert_eq!(places[32], Place::Device(1), "the head");
+//! ```
+
+pub mod llama_cpp;
+mod plan_file;
+
+pub use plan_file::{
+    BasisRecord, ChargesRecord, CommandRecord, EngineRecord, FormatError, ModelRecord, OptimalityRecord,
+    PLAN_FORMAT, PlanFile, ReportRecord, RequestRecord, RunRecord, Saved, StageRecord, StoppedRecord,
+    ValueRecord, VariantRecord, assumption_text, objective_word, stopped_text,
+};

@@ -1,0 +1,104 @@
+//! What llama.cpp takes beside the layers.
+//!
+//! The formulas were fitted to 312 buffers measured with build b11434 (13 models, micro-batches of 128, 512 and 2048,
+//! contexts of 4,096 to 32,768, one and three devices). They are estimates, never exact: see [`compute_error_band`].
+
+use plimsoll_balance::{Charges, EngineRules, HostUse, StageCharges};
+use plimsoll_model::{FlashAttention, Request, ResolvedContext};
+use plimsoll_units::Bytes;
+
+/// What `--cache-ram` lets the server keep in the host's memory unless it is told otherwise.
+pub const CACHE_RAM: Bytes = Bytes::gib(8);
+
+/// The facts of a model that its compute buffers depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ComputeFacts {
+    /// The width of an embedding.
+    pub embedding_length: u64,
+    /// The widest feed-forward block that a token passes.
+    pub feed_forward_length: u64,
+    /// The entries of the vocabulary.
+    pub vocabulary: u64,
+    /// The query heads of the layer that has most.
+    pub heads: u64,
+    /// Whether every layer is plain attention and a dense feed-forward block: the models that the formulas were fitted to.
+    /// Others (experts, latent attention, recurrent state, sliding windows) get the measured worst case on top.
+    pub dense: bool,
+}
+
+/// How far measured buffers of that kind of model lay from the estimate: (below, above), in per cent.
+///
+/// Dense models with flash attention: 3 % below to 5 % above. Others are charged an upper bound.
+pub const fn compute_error_band(facts: &ComputeFacts) -> (u32, u32) {
+    if facts.dense { (9, 6) } else { (60, 0) }
+}
+
+/// The rules of llama.cpp for a model and a request. `cache_ram` is what the server may cache in the host's memory.
+pub fn rules(
+    facts: Option<&ComputeFacts>,
+    request: &Request,
+    context: &ResolvedContext,
+    cache_ram: Bytes,
+) -> EngineRules {
+    EngineRules {
+        host: HostUse::FirstLayersOfMain,
+        max_devices: Some(super::MAX_DEVICES),
+        margin: Bytes::gib(1),
+        charges: facts.map_or_else(Charges::default, |facts| charges(facts, request, context, cache_ram)),
+    }
+}
+
+fn charges(facts: &ComputeFacts, request: &Request, context: &ResolvedContext, cache_ram: Bytes) -> Charges {
+    let batch = u64::from(request.batch.min(request.micro_batch)).min(context.total);
+    let cells = context.per_sequence;
+    let ComputeFacts { embedding_length: d, feed_forward_length: ff, vocabulary, heads, .. } = *facts;
+    let floats = |per_token: u64| Bytes::new(4).saturating_mul(batch).saturating_mul(per_token);
+    let mask = |per_cell: u64| Bytes::new(per_cell).saturating_mul(cells).saturating_mul(batch);
+    let wide = |a: u64, n: u64| a.saturating_mul(n);
+
+    // Scores are kept in full when flash attention is off.
+    let (scores, host_split_scores, host_scores) = match request.flash_attention {
+        FlashAttention::Off => (mask(wide(4, heads).saturating_add(8)), mask(12), mask(3)),
+        FlashAttention::On | FlashAttention::Auto => (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO),
+    };
+    let add = Bytes::saturating_add;
+    let quarter = |n: u64| n / 4;
+
+    // Several devices: four copies of every input, so that devices work at the same time.
+    let block = floats(quarter(wide(58, d)).saturating_add(wide(2, ff)));
+    let mid = add(mask(8), block);
+    let logits = add(mask(8), floats(vocabulary.saturating_add(wide(9, d))));
+    let split = staged(facts, [mid, floats(wide(5, d)), logits], scores);
+    let split_host = add(add(mask(8), floats(wide(10, d))), host_split_scores);
+
+    // One device, or some layers on the host: one copy.
+    let block = floats(quarter(wide(29, d)).saturating_add(wide(2, ff)));
+    let logits = floats(vocabulary.saturating_add(wide(4, d)));
+    let alone = add(add(bounded(facts, block.max(logits), 160), mask(2)), scores);
+    let partial = staged(facts, [add(block, mask(2)), Bytes::ZERO, add(logits, mask(2))], scores);
+    // A host that computes layers needs what a device would.
+    let host = add(bounded(facts, split_host, 175).max(add(partial.each, host_scores)), cache_ram);
+
+    // The server keeps one row of logits for each sequence.
+    let rows = Bytes::new(4).saturating_mul(vocabulary).saturating_mul(u64::from(request.parallel));
+    Charges { host: add(host, rows), host_alone: add(add(alone, cache_ram), rows), alone, split, partial }
+}
+
+/// Charges by place from the buffers of a middle stage, what the first one has on top, and that of the last one.
+fn staged(facts: &ComputeFacts, [mid, first_more, last]: [Bytes; 3], scores: Bytes) -> StageCharges {
+    let each = bounded(facts, mid, 180);
+    let last = bounded(facts, last, 130).max(each);
+    StageCharges {
+        each: each.saturating_add(scores),
+        first_more: bounded(facts, first_more, 180),
+        last_more: last.saturating_sub(each),
+    }
+}
+
+/// The estimate for dense models; for others the estimate times the worst factor that was measured, in per cent.
+fn bounded(facts: &ComputeFacts, estimate: Bytes, per_cent: u64) -> Bytes {
+    if facts.dense {
+        return estimate;
+    }
+    Bytes::new(estimate.get() / 100).saturating_mul(per_cent)
+}

@@ -1,0 +1,17 @@
+//! llama.cpp: what it charges, how its command line is spelt, and what that line means to it.
+//!
+//! Facts: source and binary b11434 (2026-10). Older builds count `-ngl` without the output layer; they are not exported to.
+
+mod charges;
+mod command;
+mod replay;
+
+pub use charges::{CACHE_RAM, ComputeFacts, compute_error_band, rules};
+pub use command::{Command, ExportError, LaunchLine, ModelFacts, command};
+pub use replay::{Place, assign};
+
+/// The build whose rules these are.
+pub const VERSION: &str = "b11434";
+
+/// The most devices that `-ts` takes: `llama_max_devices()` is 16, and one entry less is accepted.
+pub const MAX_DEVICES: u32 = 15;

@@ -1,0 +1,96 @@
+//! The words of a plan file, and sentences for what a plan reports.
+
+use plimsoll_balance::{Assumption, Objective, StoppedBy, Strategy};
+use plimsoll_model::FlashAttention;
+
+use super::FormatError;
+
+pub(super) fn objective(word: &str) -> Result<Objective, FormatError> {
+    match word {
+        "fit" => Ok(Objective::Fit),
+        "throughput" => Ok(Objective::Throughput),
+        "latency" => Ok(Objective::Latency),
+        "balanced" => Ok(Objective::Balanced),
+        other => Err(FormatError::Word {
+            key: "request.objective",
+            value: other.to_owned(),
+            known: "fit, throughput, latency, balanced",
+        }),
+    }
+}
+
+pub(super) fn strategy(word: &str) -> Result<Strategy, FormatError> {
+    match word {
+        "portfolio" => Ok(Strategy::Portfolio),
+        "capacity-descending" => Ok(Strategy::CapacityDescending),
+        "given-order" => Ok(Strategy::GivenOrder),
+        other => Err(FormatError::Word {
+            key: "request.strategy",
+            value: other.to_owned(),
+            known: "portfolio, capacity-descending, given-order",
+        }),
+    }
+}
+
+/// The word for an objective in files and on the command line.
+pub const fn objective_word(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Fit => "fit",
+        Objective::Throughput => "throughput",
+        Objective::Latency => "latency",
+        Objective::Balanced => "balanced",
+    }
+}
+
+pub(super) const fn strategy_word(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::Portfolio => "portfolio",
+        Strategy::CapacityDescending => "capacity-descending",
+        Strategy::GivenOrder => "given-order",
+    }
+}
+
+pub(super) const fn flash_word(flash: FlashAttention) -> &'static str {
+    match flash {
+        FlashAttention::On => "on",
+        FlashAttention::Off => "off",
+        FlashAttention::Auto => "auto",
+    }
+}
+
+/// Why a device takes no more, in words.
+pub fn stopped_text(reason: &StoppedBy) -> String {
+    match reason {
+        StoppedBy::Layer { index, needs, room } => {
+            format!("layer {index} needs {} bytes and {} are left", needs.get(), room.get())
+        }
+        StoppedBy::Overhead { needs, budget } => {
+            format!(
+                "the engine takes {} bytes beside the layers and its budget is {}",
+                needs.get(),
+                budget.get()
+            )
+        }
+        StoppedBy::Drained => "its node is drained".to_owned(),
+        StoppedBy::Failed => "its node does not answer".to_owned(),
+        StoppedBy::FreeUnknown => "what is free there is not known".to_owned(),
+        StoppedBy::NotAsked => "its node is not among those to use".to_owned(),
+        StoppedBy::DeviceLimit { limit } => format!("no more than {limit} devices may be used"),
+        StoppedBy::NotNeeded => "the plan is no better with it".to_owned(),
+    }
+}
+
+/// What was assumed, in words.
+pub fn assumption_text(assumption: &Assumption) -> String {
+    match assumption {
+        Assumption::Bandwidth { device, rate, by_name } => {
+            format!("{device} bandwidth {rate} ({})", if *by_name { "by name" } else { "by kind" })
+        }
+        Assumption::Link { between: [a, b], rate, latency } => {
+            format!("{a} to {b} {rate}, {} µs (nothing is said of that link)", latency.as_micros())
+        }
+        Assumption::UnknownSpeed { device } => {
+            format!("{device} is as fast as the others (nothing is known of it)")
+        }
+    }
+}
