@@ -134,6 +134,12 @@ pub struct EngineProfile {
     pub latent_keys_only: bool,
     /// Whether a sliding window on an architecture listed as ignored by the engine is stored in full.
     pub ignores_some_windows: bool,
+    /// Whether each head, not only the whole row, must fill whole blocks of a quantised cache under flash attention.
+    pub whole_blocks_per_head: bool,
+    /// Whether, without flash attention, the values of every layer get rows as wide as the widest layer's.
+    pub values_alike_without_flash: bool,
+    /// How its buffers round tensors where nothing is said of the device.
+    pub padding: Padding,
 }
 
 impl EngineProfile {
@@ -144,6 +150,9 @@ impl EngineProfile {
         window_holds_micro_batch: true,
         latent_keys_only: true,
         ignores_some_windows: true,
+        whole_blocks_per_head: true,
+        values_alike_without_flash: true,
+        padding: Padding::Cpu,
     };
 
     /// No engine: exactly what the layers need, no padding.
@@ -153,6 +162,9 @@ impl EngineProfile {
         window_holds_micro_batch: false,
         latent_keys_only: true,
         ignores_some_windows: false,
+        whole_blocks_per_head: false,
+        values_alike_without_flash: false,
+        padding: Padding::None,
     };
 }
 

@@ -1,0 +1,1 @@
+//! Situations with known answers.
