@@ -4,6 +4,7 @@ mod check;
 #[cfg(feature = "file")]
 pub mod file;
 mod snapshot;
+pub mod speeds;
 
 pub use check::{MainNodeError, SnapshotError};
 pub use plimsoll_profile::GpuBackend;

@@ -1,5 +1,7 @@
 //! What a cluster file says, and what it may not say.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};

@@ -1,5 +1,7 @@
 //! A written cluster file parses back to the same snapshot, and no text makes the parser panic.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use plimsoll_cluster::file::{parse_cluster, write_cluster};
