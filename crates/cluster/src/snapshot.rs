@@ -113,6 +113,11 @@ impl ClusterSnapshot {
         self.nodes.iter().find(|n| n.id == *id)
     }
 
+    /// What is known of the way between two nodes, in either direction.
+    pub fn link(&self, a: &NodeId, b: &NodeId) -> Option<&Link> {
+        self.links.iter().find(|l| l.joins(a, b))
+    }
+
     /// The device of this name, with its node.
     pub fn device(&self, wanted: &DeviceRef) -> Option<(&Node, &Device)> {
         let node = self.node(&wanted.node)?;
@@ -129,5 +134,57 @@ impl Node {
     /// The device of this name.
     pub fn device(&self, id: &DeviceId) -> Option<&Device> {
         self.devices.iter().find(|d| d.id == *id)
+    }
+
+    /// The host's own memory as a device: [`Device::HOST`], where the node has such memory.
+    pub fn host(&self) -> Option<&Device> {
+        self.devices.iter().find(|d| d.is_host())
+    }
+
+    /// The first processor device that the node's file lists by itself: a sign that this host may hold layers even when
+    /// it is remote. It draws on the same pool as [`Node::host`], so a plan uses one of the two.
+    pub fn listed_cpu(&self) -> Option<&Device> {
+        self.devices.iter().find(|d| d.backend == GpuBackend::Cpu && !d.is_host())
+    }
+}
+
+impl Device {
+    /// The id of the device that stands for a host's own memory. A file cannot give it to another device.
+    pub const HOST: &str = "host";
+
+    /// Whether this is the host's own memory.
+    pub fn is_host(&self) -> bool {
+        self.id.as_str() == Self::HOST
+    }
+}
+
+impl Pool {
+    /// The id of a host's own memory.
+    pub const RAM: &str = "ram";
+}
+
+impl Link {
+    /// Whether its ends are these two, in either order.
+    pub fn joins(&self, a: &NodeId, b: &NodeId) -> bool {
+        let [one, two] = &self.between;
+        (one == a && two == b) || (one == b && two == a)
+    }
+}
+
+/// The pool of a host's own memory.
+pub(crate) fn ram() -> PoolId {
+    PoolId::new(Pool::RAM).expect("a literal of letters is a pool id")
+}
+
+/// The device of a host's own memory.
+pub(crate) fn host_device(bandwidth: Option<BytesPerSec>) -> Device {
+    Device {
+        id: DeviceId::new(Device::HOST).expect("a literal of letters is a device id"),
+        name: None,
+        pool: ram(),
+        limit: None,
+        backend: GpuBackend::Cpu,
+        bandwidth,
+        uuid: None,
     }
 }
