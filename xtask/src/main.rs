@@ -2,7 +2,7 @@
 //!
 //! One file a chore, each with one `run`.
 //! `verify` only looks, `fix` writes, `release` only tells what it would do until it is given `--execute`.
-#![expect(clippy::print_stdout, reason = "chores talk to the person who typed them")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores talk to the person who typed them")]
 
 mod bench;
 mod fix;
@@ -14,6 +14,8 @@ mod shell;
 mod test;
 mod tidy;
 mod verify;
+
+use std::process::ExitCode;
 
 use clap::Parser;
 
@@ -39,8 +41,8 @@ enum Chore {
     Fix,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Chore::parse() {
+fn main() -> ExitCode {
+    let done = match Chore::parse() {
         Chore::Verify(args) => verify::run(&args),
         Chore::Test(args) => test::run(&args),
         Chore::Layers => layers::run(),
@@ -49,5 +51,13 @@ fn main() -> anyhow::Result<()> {
         Chore::Bench(args) => bench::run(&args),
         Chore::Release(args) => release::run(&args),
         Chore::Fix => fix::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // The text alone: a trace of the chore says nothing about what failed.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
