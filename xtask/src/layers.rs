@@ -69,15 +69,25 @@ const DATA_ONLY: &[&str] = &["plimsoll-cluster", "plimsoll-watcher", "plimsoll-b
 /// Features of `plimsoll-profile` that bring no probe.
 const DATA_FEATURES: &[&str] = &["serde"];
 
-/// Checks the workspace in this folder.
+/// Checks the workspace in this folder and says so.
 pub(crate) fn run() -> Result<()> {
+    println!("layers: {}", checked()?);
+    Ok(())
+}
+
+/// What was checked, when nothing is wrong.
+pub(crate) fn checked() -> Result<String> {
     let metadata = shell::metadata()?;
     let problems = check(&metadata);
     if !problems.is_empty() {
         bail!("{}\nThe table of arrows is `MAY_USE` in xtask/src/layers.rs.", problems.join("\n"));
     }
-    println!("layers: {} crates, every arrow goes down", metadata.packages.len());
-    Ok(())
+    Ok(format!("{} crates, every arrow goes down", metadata.packages.len()))
+}
+
+/// How far down the table a crate has its row; unknown crates come last.
+pub(crate) fn rank(name: &str) -> usize {
+    MAY_USE.iter().position(|(row, _)| *row == name).unwrap_or(MAY_USE.len())
 }
 
 /// Everything that is wrong, one line each.

@@ -11,15 +11,20 @@ use anyhow::{Context, Result, bail};
 use crate::shell;
 use tree::{File, Tree};
 
-/// Checks the files that git knows.
+/// Checks the files that git knows and says so.
 pub(crate) fn run() -> Result<()> {
+    println!("tidy: {}", checked()?);
+    Ok(())
+}
+
+/// What was checked, when nothing is wrong.
+pub(crate) fn checked() -> Result<String> {
     let tree = tracked()?;
     let problems = check(&tree);
     if !problems.is_empty() {
-        bail!("{}\n{} untidy places; the rules are in docs/style.md", problems.join("\n"), problems.len());
+        bail!("{}\nproblems: {}; the rules are in docs/style.md", problems.join("\n"), problems.len());
     }
-    println!("tidy: {} files", tree.files.len());
-    Ok(())
+    Ok(format!("{} files", tree.files.len()))
 }
 
 fn tracked() -> Result<Tree> {
