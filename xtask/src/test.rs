@@ -1,0 +1,106 @@
+//! `cargo xtask test`: installs what the tests lack, then runs them all.
+
+use anyhow::{Context, Result, bail};
+
+use crate::python;
+use crate::shell;
+
+/// What to run.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct TestArgs {
+    /// Run only tests whose name contains one of these (examples in documentation are left out then).
+    filter: Vec<String>,
+    /// Also run the tests that need a device, and let a missing device fail them.
+    #[arg(long)]
+    gpu: bool,
+}
+
+/// Environment variables that tests look at.
+type Environment = Vec<(&'static str, std::ffi::OsString)>;
+
+/// Prepares and runs; the runner's closing lines are the last that appear.
+pub(crate) fn run(args: &TestArgs) -> Result<()> {
+    let environment = prepare(args.gpu)?;
+    if !has_nextest() {
+        println!("cargo-nextest is not installed: running `cargo test`");
+        return run_with(&mut cargo_test(args), &environment);
+    }
+    if args.filter.is_empty() {
+        println!("examples in documentation");
+        run_with(
+            shell::cargo().args(["test", "--doc", "--workspace", "--all-features", "--quiet"]),
+            &environment,
+        )?;
+    }
+    run_with(&mut nextest(args), &environment)
+}
+
+fn has_nextest() -> bool {
+    shell::succeeds(shell::cargo().args(["nextest", "--version"]))
+}
+
+fn nextest(args: &TestArgs) -> std::process::Command {
+    let mut command = shell::cargo();
+    command.args(["nextest", "run", "--workspace", "--all-features"]);
+    command.args(["--profile", if shell::in_ci() { "ci" } else { "default" }]);
+    if args.gpu {
+        command.args(["--run-ignored", "all"]);
+    }
+    command.args(&args.filter);
+    command
+}
+
+fn cargo_test(args: &TestArgs) -> std::process::Command {
+    let mut command = shell::cargo();
+    command.args(["test", "--workspace", "--all-features", "--no-fail-fast"]);
+    if !args.filter.is_empty() {
+        // Benches know no filters, and examples in documentation have no names to look for.
+        command.args(["--lib", "--bins", "--tests"]);
+    }
+    command.arg("--");
+    if args.gpu {
+        command.arg("--include-ignored");
+    }
+    command.args(&args.filter);
+    command
+}
+
+fn run_with(command: &mut std::process::Command, environment: &Environment) -> Result<()> {
+    for (key, value) in environment {
+        command.env(key, value);
+    }
+    let line = shell::typed(command);
+    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("tests failed ({status})\nto run them again: cargo xtask test");
+    }
+    Ok(())
+}
+
+/// What the tests lack, installed where that is possible.
+///
+/// In CI whatever cannot be had is a failure.
+/// Elsewhere it is a line that says what is skipped, and the tests that need it say so too.
+fn prepare(gpu: bool) -> Result<Environment> {
+    let mut environment = Environment::new();
+    if gpu {
+        environment.push(("PLIMSOLL_GPU", "1".into()));
+    }
+    // Whoever brings both needs nothing installed.
+    if std::env::var_os("PLIMSOLL_PYTHON").is_some() && std::env::var_os("PLIMSOLL_SMOLLM2").is_some() {
+        return Ok(environment);
+    }
+    match python::prepare() {
+        Ok(python) => {
+            println!("PLIMSOLL_PYTHON={}", python.interpreter.display());
+            println!("PLIMSOLL_SMOLLM2={}", python.model.display());
+            environment.push(("PLIMSOLL_PYTHON", python.interpreter.into()));
+            environment.push(("PLIMSOLL_SMOLLM2", python.model.into()));
+        }
+        Err(error) if shell::in_ci() => {
+            return Err(error.context("tests lack Python packages, and in CI nothing is skipped"));
+        }
+        Err(error) => println!("skipped: comparisons with Python's reader and a real model: {error:#}"),
+    }
+    Ok(environment)
+}
