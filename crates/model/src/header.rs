@@ -52,9 +52,9 @@ pub enum Value {
     Text(String),
     /// A short list.
     List(Vec<Value>),
-    /// A list too long to keep (a vocabulary): only its length is known.
+    /// A list or a text too long to keep (a vocabulary), or a list of lists: only its length is known.
     Skipped {
-        /// How many items it has.
+        /// How many items it has; of a text, how many bytes.
         len: u64,
     },
 }

@@ -1,8 +1,14 @@
 //! What a model weighs, layer by layer.
 
+#[cfg(feature = "gguf")]
+pub mod gguf;
 mod header;
 mod layer;
+#[cfg(feature = "list")]
+pub mod list;
 mod request;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
 mod tensor;
 
 pub use header::{GgufHeader, Tensor, Value};
