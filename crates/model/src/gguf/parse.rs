@@ -9,7 +9,7 @@ use plimsoll_units::Bytes;
 use super::error::{Fault, Problem};
 use super::source::Source;
 use super::value;
-use crate::header::{Tensor, Value};
+use crate::header::{Tensor, Value, shown};
 use crate::tensor::TensorType;
 
 /// The most tensors of a model, all parts together. Models with every expert apart have some tens of thousands.
@@ -70,13 +70,17 @@ pub(super) fn part<R: Read + Seek>(source: &mut Source<R>, table: &mut Table) ->
         let offset = source.pos();
         let name = name(source).map_err(|fault| fault.of(format_args!("tensor {index}")))?;
         let tensor = tensor(source, name, alignment, end)
-            .map_err(|(name, fault)| fault.of(format_args!("tensor {index} '{name}'")))?;
+            .map_err(|(name, fault)| fault.of(format_args!("tensor {index} '{}'", shown(&name))))?;
         data_end = end.saturating_add(tensor.bytes.get());
         end = data_end
             .checked_next_multiple_of(alignment)
             .filter(|end| i64::try_from(*end).is_ok())
             .ok_or_else(|| {
-                Fault::new(offset, format!("tensor {index} '{}', size", tensor.name), Problem::Overflow)
+                Fault::new(
+                    offset,
+                    format!("tensor {index} '{}', size", shown(&tensor.name)),
+                    Problem::Overflow,
+                )
             })?;
         table.tensors.push(tensor);
         table.offsets.push(offset);
@@ -200,7 +204,7 @@ impl Table {
         let Some(&[first, again]) = twice else { return Ok(()) };
         let file_of = |i: usize| files.iter().rposition(|(begin, _)| *begin <= i).unwrap_or(0);
         let begin = files.get(file_of(again)).map_or(0, |(begin, _)| *begin);
-        let field = format!("tensor {} '{}'", again - begin, self.tensors[again].name);
+        let field = format!("tensor {} '{}'", again - begin, shown(&self.tensors[again].name));
         let place = files.get(file_of(first)).map(|(_, file)| file.display().to_string());
         let first = format!("{} at byte {}", place.unwrap_or_default(), self.offsets[first]);
         Err(Twice {

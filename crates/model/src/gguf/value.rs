@@ -5,7 +5,7 @@ use std::io::{Read, Seek};
 
 use super::error::{Fault, Problem};
 use super::source::Source;
-use crate::header::Value;
+use crate::header::{Value, shown};
 
 /// The most items of a list of numbers that is kept: enough for one item per layer.
 const KEPT_NUMBERS: u64 = 4096;
@@ -49,7 +49,7 @@ pub(super) fn facts<R: Read + Seek>(
     for index in 0..count {
         let begin = reader.source.pos();
         let key = reader.key().map_err(|fault| fault.of(format_args!("fact {index}")))?;
-        let owner = format!("fact {index} '{key}'");
+        let owner = format!("fact {index} '{}'", shown(&key));
         if let Some(first) = begins.get(&key) {
             let problem = Problem::Twice { first: format!("byte {first}") };
             return Err(Fault::new(begin, owner, problem));
