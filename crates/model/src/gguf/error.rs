@@ -80,7 +80,7 @@ pub enum GgufError {
         /// What the header says.
         found: String,
         /// What the names or the other parts say.
-        expected: u64,
+        expected: String,
     },
 }
 
@@ -141,7 +141,7 @@ pub enum Problem {
         limit: u64,
     },
     /// The same key or tensor again.
-    #[error("stands twice; first in {first}")]
+    #[error("stands twice; first {first}")]
     Twice {
         /// Where the first one stands.
         first: String,

@@ -206,7 +206,7 @@ impl Table {
         let begin = files.get(file_of(again)).map_or(0, |(begin, _)| *begin);
         let field = format!("tensor {} '{}'", again - begin, shown(&self.tensors[again].name));
         let place = files.get(file_of(first)).map(|(_, file)| file.display().to_string());
-        let first = format!("{} at byte {}", place.unwrap_or_default(), self.offsets[first]);
+        let first = format!("in {} at byte {}", place.unwrap_or_default(), self.offsets[first]);
         Err(Twice {
             file: file_of(again),
             fault: Fault::new(self.offsets[again], field, Problem::Twice { first }),

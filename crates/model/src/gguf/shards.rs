@@ -10,6 +10,7 @@ use plimsoll_units::Bytes;
 use super::error::GgufError;
 use super::parse::{self, Part, Table};
 use super::source::Source;
+use super::value;
 use crate::header::{GgufHeader, Value};
 
 /// How the name of a part ends: `-00001-of-00003.gguf`.
@@ -60,27 +61,28 @@ pub(super) fn read(path: &Path) -> Result<GgufHeader, GgufError> {
     let mut table = Table::default();
     let part = read_part(path, &mut table)?;
     let name = PartName::of(path).filter(|name| name.parts > 1 || part.metadata.contains_key("split.count"));
-    let parts = fact(&part.metadata, path, "split.count", 1)?;
+    let parts = count(&part.metadata, path, "split.count")?;
     let Some(name) = name else {
         return match parts {
             None | Some(0 | 1) => finish(table, part.metadata, part.missing_bytes, &[(0, path)]),
             Some(parts) => Err(GgufError::PartName { file: path.to_owned(), parts }),
         };
     };
+    if !(1..=name.parts).contains(&name.part) {
+        let expected = format!("1 to {}", name.parts);
+        return Err(disagrees(path, "the number of the part in the name", name.part, expected));
+    }
     // The parts are read in their order, so the one at hand is read again in its turn.
     drop(part);
     let mut all = Parts::default();
     let mut table = Table::default();
-    for part in 1..=name.parts.max(1) {
+    for part in 1..=name.parts {
         all.add(path, &name, part, &mut table)?;
-    }
-    if !(1..=name.parts).contains(&name.part) {
-        return Err(split_error(path, "number of the part in the name", name.part.to_string(), name.parts));
     }
     let tensors = table.tensors.len() as u64;
     for (file, total) in &all.totals {
         if *total != tensors {
-            return Err(split_error(file, "split.tensors.count", total.to_string(), tensors));
+            return Err(disagrees(file, "split.tensors.count", total, tensors));
         }
     }
     let files: Vec<(usize, &Path)> = all.files.iter().map(|(begin, file)| (*begin, file.as_path())).collect();
@@ -109,14 +111,14 @@ impl Parts {
             }
             other => other,
         })?;
-        let expect = |key, expected| match fact(&read.metadata, &file, key, expected)? {
+        let expect = |key, expected| match count(&read.metadata, &file, key)? {
             Some(found) if found == expected => Ok(()),
-            Some(found) => Err(split_error(&file, key, found.to_string(), expected)),
-            None => Err(split_error(&file, key, "not there".to_owned(), expected)),
+            Some(found) => Err(disagrees(&file, key, found, expected)),
+            None => Err(disagrees(&file, key, "not there", expected)),
         };
         expect("split.count", name.parts)?;
         expect("split.no", part.saturating_sub(1))?;
-        if let Some(total) = fact(&read.metadata, &file, "split.tensors.count", 0)? {
+        if let Some(total) = count(&read.metadata, &file, "split.tensors.count")? {
             self.totals.push((file, total));
         }
         self.missing_bytes = self.missing_bytes.saturating_add(read.missing_bytes);
@@ -128,22 +130,20 @@ impl Parts {
 }
 
 /// A count among the facts, where there is one.
-fn fact(
+fn count(
     metadata: &BTreeMap<String, Value>,
     file: &Path,
     key: &'static str,
-    expected: u64,
 ) -> Result<Option<u64>, GgufError> {
-    match metadata.get(key) {
-        None => Ok(None),
-        Some(value) => match value.as_u64() {
-            Some(n) => Ok(Some(n)),
-            None => Err(split_error(file, key, format!("{value:?}"), expected)),
-        },
+    let Some(value) = metadata.get(key) else { return Ok(None) };
+    match value.as_u64() {
+        Some(n) => Ok(Some(n)),
+        None => Err(disagrees(file, key, value::spoken(value), "a count")),
     }
 }
 
-fn split_error(file: &Path, key: &'static str, found: String, expected: u64) -> GgufError {
+fn disagrees(file: &Path, key: &'static str, found: impl ToString, expected: impl ToString) -> GgufError {
+    let (found, expected) = (found.to_string(), expected.to_string());
     GgufError::Split { file: file.to_owned(), key, found, expected }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn facts<R: Read + Seek>(
         let key = reader.key().map_err(|fault| fault.of(format_args!("fact {index}")))?;
         let owner = format!("fact {index} '{}'", shown(&key));
         if let Some(first) = begins.get(&key) {
-            let problem = Problem::Twice { first: format!("byte {first}") };
+            let problem = Problem::Twice { first: format!("at byte {first}") };
             return Err(Fault::new(begin, owner, problem));
         }
         let kind = reader.source.u32("value type").map_err(|fault| fault.of(&owner))?;
@@ -73,7 +73,7 @@ fn power_of_two(value: &Value) -> Option<u64> {
 }
 
 /// A number as it is, anything else by its form.
-fn spoken(value: &Value) -> String {
+pub(super) fn spoken(value: &Value) -> String {
     match value {
         Value::Unsigned(n) => n.to_string(),
         Value::Signed(n) => n.to_string(),

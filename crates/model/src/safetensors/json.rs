@@ -70,9 +70,9 @@ pub(super) fn error(
         return SafetensorsError::Read { file, source: error.into() };
     }
     let (line, column) = (error.line(), error.column());
-    let shown = error.to_string();
+    let text = error.to_string();
     let place = format!(" at line {line} column {column}");
-    let message = shown.strip_suffix(&place).unwrap_or(&shown);
+    let message = text.strip_suffix(&place).unwrap_or(&text);
     let message = match inside {
         Some(name) => format!("tensor '{}': {message}", shown(name)),
         None => message.to_owned(),
