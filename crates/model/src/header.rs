@@ -52,9 +52,9 @@ pub enum Value {
     Text(String),
     /// A short list.
     List(Vec<Value>),
-    /// A list too long to keep (a vocabulary): only its length is known.
+    /// A list or a text too long to keep (a vocabulary), or a list of lists: only its length is known.
     Skipped {
-        /// How many items it has.
+        /// How many items it has; of a text, how many bytes.
         len: u64,
     },
 }
@@ -92,4 +92,18 @@ impl Value {
             _ => None,
         }
     }
+}
+
+/// The most characters of a foreign name that an error repeats.
+#[cfg(any(feature = "gguf", feature = "safetensors"))]
+const SHOWN: usize = 100;
+
+/// A name from a file as an error may repeat it: short, and without control characters.
+#[cfg(any(feature = "gguf", feature = "safetensors"))]
+pub(crate) fn shown(name: &str) -> String {
+    let mut text: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
+    if name.chars().nth(SHOWN).is_some() {
+        text.push('…');
+    }
+    text
 }

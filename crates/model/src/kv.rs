@@ -60,7 +60,9 @@ pub enum EstimateError {
         cache_type: CacheType,
     },
     /// Latent attention keeps values inside of keys, so both have one form.
-    #[error("the cache of this model holds values inside of keys, so {keys} keys and {values} values do not go together")]
+    #[error(
+        "the cache of this model holds values inside of keys, so {keys} keys and {values} values do not go together"
+    )]
     LatentTypesDiffer {
         /// The form of keys.
         keys: CacheType,
@@ -190,7 +192,8 @@ impl Settled {
             None => Ok(Bytes::ZERO),
         };
         let state = |values: u64| {
-            let bytes = Bytes::new(4).checked_mul(values).and_then(|b| b.checked_mul(u64::from(request.parallel)));
+            let bytes =
+                Bytes::new(4).checked_mul(values).and_then(|b| b.checked_mul(u64::from(request.parallel)));
             bytes.map(|b| padding.plain(b)).ok_or_else(|| EstimateError::TooLarge {
                 what: "the bytes of a recurrent state",
                 factors: format!("{values} values of 4 bytes for {} sequences", request.parallel),
@@ -257,7 +260,8 @@ impl Rows {
             return Err(EstimateError::FlashAttentionNeeded { cache_type: v });
         }
         let heads = request.engine.whole_blocks_per_head && settled.flash;
-        let store = |row: Option<Row>, what, t| row.map(|row| StoredRow::new(layer, row, what, t, heads)).transpose();
+        let store =
+            |row: Option<Row>, what, t| row.map(|row| StoredRow::new(layer, row, what, t, heads)).transpose();
         Ok(Self {
             keys: store(cache.keys, "keys", k)?,
             values: store(values, "values", v)?,
@@ -275,7 +279,13 @@ struct StoredRow {
 }
 
 impl StoredRow {
-    fn new(layer: u32, row: Row, what: &'static str, cache_type: CacheType, heads: bool) -> Result<Self, EstimateError> {
+    fn new(
+        layer: u32,
+        row: Row,
+        what: &'static str,
+        cache_type: CacheType,
+        heads: bool,
+    ) -> Result<Self, EstimateError> {
         let (block, size) = cache_type.block();
         let (unit, width) = if heads { ("a head", row.head) } else { ("a row", row.width) };
         if !width.is_multiple_of(block) || !row.width.is_multiple_of(block) {

@@ -220,7 +220,12 @@ impl ModelSpec {
     pub fn layer_tensors(&self) -> impl Iterator<Item = LayerTensor<'_>> {
         let blocks = self.blocks[..self.layer_count()].iter();
         (0_u32..).zip(blocks).flat_map(|(layer, block)| {
-            block.weights.iter().map(move |w| LayerTensor { name: &w.name, layer, class: w.class, bytes: w.bytes })
+            block.weights.iter().map(move |w| LayerTensor {
+                name: &w.name,
+                layer,
+                class: w.class,
+                bytes: w.bytes,
+            })
         })
     }
 

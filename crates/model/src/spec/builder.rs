@@ -38,7 +38,12 @@ impl Builder {
         self.spec.warnings.extend(warnings);
     }
 
-    pub(crate) fn tensor(&mut self, tensor: &Tensor, place: Place, class: TensorClass) -> Result<(), SpecError> {
+    pub(crate) fn tensor(
+        &mut self,
+        tensor: &Tensor,
+        place: Place,
+        class: TensorClass,
+    ) -> Result<(), SpecError> {
         let weight = Weight::of_tensor(tensor, class);
         match place {
             Place::Block(layer) => {
@@ -65,8 +70,11 @@ impl Builder {
         }
     }
 
-    /// The model. `output` is the name of the output matrix, without which a copy of the tensor `embedding` stands in
-    /// for it; `None` for a model that has no output.
+    /// The model. Without an output matrix its token embedding stands in, unless `tie` says that it has no output.
+    ///
+    /// # Errors
+    ///
+    /// Neither an output matrix nor a token embedding, or more bytes than 64 bits count.
     pub(crate) fn finish(mut self, tie: Option<&Tie>) -> Result<ModelSpec, SpecError> {
         if let Some(first) = self.unplaced.first() {
             let bytes = Bytes::saturating_sum(self.unplaced.iter().map(|w| w.bytes));
@@ -75,7 +83,7 @@ impl Builder {
             self.spec.input.append(&mut self.unplaced);
         }
         if let Some(tie) = tie
-            && !self.spec.head.iter().any(|w| tie.output.contains(&&*w.name))
+            && !self.spec.head.iter().any(|w| (tie.is_output)(&w.name))
         {
             let embedding = self.spec.input.iter().find(|w| (tie.is_embedding)(&w.name));
             let embedding = embedding.ok_or(SpecError::MissingTensor { name: tie.what })?;
@@ -89,8 +97,8 @@ impl Builder {
 
 /// How a model without an output matrix uses its token embedding for it.
 pub(crate) struct Tie {
-    /// The names of output matrices.
-    pub(crate) output: &'static [&'static str],
+    /// Whether a tensor is the output matrix.
+    pub(crate) is_output: fn(&str) -> bool,
     /// Whether a tensor is the token embedding.
     pub(crate) is_embedding: fn(&str) -> bool,
     /// What is missing when there is neither.

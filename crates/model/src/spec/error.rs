@@ -16,7 +16,9 @@ pub enum SpecError {
         kind: String,
     },
     /// An architecture with an encoder beside the decoder.
-    #[error("architecture '{architecture}' has an encoder beside its decoder (tensor '{tensor}'), which cannot be split by layers")]
+    #[error(
+        "architecture '{architecture}' has an encoder beside its decoder (tensor '{tensor}'), which cannot be split by layers"
+    )]
     TwoStacks {
         /// The architecture.
         architecture: String,
@@ -100,6 +102,9 @@ pub enum SpecError {
     /// A checkpoint without `config.json`.
     #[error("the checkpoint has no config.json, which tells its layers and heads")]
     NoConfig,
+    /// A `config.json` without a `model_type`.
+    #[error("config.json has no 'model_type'")]
+    NoModelType,
 }
 
 /// Something odd about a model that does not keep it from being planned.
@@ -141,16 +146,29 @@ impl std::fmt::Display for ModelWarning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::OrdinaryRule { architecture } => {
-                write!(f, "architecture '{architecture}' is not known; its layers are taken for ordinary attention")
+                write!(
+                    f,
+                    "architecture '{architecture}' is not known; its layers are taken for ordinary attention"
+                )
             }
             Self::MissingBytes { bytes } => {
-                write!(f, "the files end {} bytes before their tensors do; sizes are those of the tensors", bytes.get())
+                write!(
+                    f,
+                    "the files end {} bytes before their tensors do; sizes are those of the tensors",
+                    bytes.get()
+                )
             }
             Self::StateUnknown { architecture } => {
-                write!(f, "the header of this '{architecture}' model does not tell the state of its recurrent layers; it counts as nothing")
+                write!(
+                    f,
+                    "the header of this '{architecture}' model does not tell the state of its recurrent layers; it counts as nothing"
+                )
             }
             Self::Unplaced { tensor, count, bytes } => {
-                write!(f, "{count} tensors belong to no known part, '{tensor}' first; their {bytes} are counted with the input")
+                write!(
+                    f,
+                    "{count} tensors belong to no known part, '{tensor}' first; their {bytes} are counted with the input"
+                )
             }
             Self::Reader { text } => f.write_str(text),
         }

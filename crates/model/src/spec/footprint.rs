@@ -5,8 +5,8 @@ use plimsoll_units::Bytes;
 use crate::kv::{Asked, EstimateError, Settled, settle};
 use crate::layer::{Footprint, LayerSpec, ResolvedContext};
 use crate::request::{Padding, Request};
-use crate::spec::weights::{ClassBytes, padded_sum};
 use crate::spec::ModelSpec;
+use crate::spec::weights::{ClassBytes, padded_sum};
 
 impl ModelSpec {
     /// What it takes for `request` in buffers that round like `padding`.

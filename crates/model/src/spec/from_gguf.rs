@@ -1,8 +1,8 @@
 //! A model from the header of a GGUF.
 
+use crate::arch::Shape;
 use crate::arch::facts::{Evidence, Facts, shape};
 use crate::arch::rules::{Mixer, Rule, rule};
-use crate::arch::Shape;
 use crate::header::{GgufHeader, Tensor};
 use crate::spec::builder::{Builder, Tie};
 use crate::spec::names::{has_two_stacks, of_gguf};
@@ -41,7 +41,7 @@ pub(super) fn from_gguf(header: &GgufHeader) -> Result<ModelSpec, SpecError> {
 }
 
 const TIE: Tie = Tie {
-    output: &["output.weight"],
+    is_output: |name| name == "output.weight",
     is_embedding: |name| name == "token_embd.weight",
     what: "token_embd.weight",
 };

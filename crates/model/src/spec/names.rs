@@ -34,7 +34,9 @@ pub(crate) fn of_gguf(name: &str) -> (Place, TensorClass) {
         "token_embd" | "position_embd" | "token_types" | "per_layer_token_embd" => Place::Input,
         // The engine applies these on the device of the first layer.
         "token_embd_norm" | "per_layer_model_proj" | "per_layer_proj_norm" => Place::Block(0),
-        "output" | "output_norm" | "cls" | "altup_proj" | "altup_unembd_proj" | "dense_2" | "dense_3" => Place::Head,
+        "output" | "output_norm" | "cls" | "altup_proj" | "altup_unembd_proj" | "dense_2" | "dense_3" => {
+            Place::Head
+        }
         "rope_freqs" | "rope_factors_long" | "rope_factors_short" => Place::EachDevice,
         "v" | "a" | "mm" | "resampler" => Place::Beside,
         _ => Place::Unknown,
@@ -50,7 +52,8 @@ fn class_of_gguf(rest: &str) -> TensorClass {
     let numbered = || rest.split('.').nth(1).is_some_and(|part| part.parse::<u32>().is_ok());
     if stem.contains("norm") {
         TensorClass::Norms
-    } else if stem.starts_with("ffn_") && (stem.ends_with("_exps") || stem.ends_with("_chexps") || numbered()) {
+    } else if stem.starts_with("ffn_") && (stem.ends_with("_exps") || stem.ends_with("_chexps") || numbered())
+    {
         TensorClass::Experts
     } else if stem.starts_with("ffn_") || stem == "exp_probs_b" {
         TensorClass::FeedForward
@@ -71,7 +74,16 @@ pub(crate) fn has_two_stacks(name: &str) -> bool {
 pub(crate) fn of_checkpoint(name: &str) -> (Place, TensorClass) {
     let parts: Vec<&str> = name.split('.').collect();
     let sees = |part: &&str| {
-        let roots = ["vision", "visual", "audio", "multi_modal", "mm_", "embed_vision", "embed_audio", "image_newline"];
+        let roots = [
+            "vision",
+            "visual",
+            "audio",
+            "multi_modal",
+            "mm_",
+            "embed_vision",
+            "embed_audio",
+            "image_newline",
+        ];
         roots.iter().any(|root| part.starts_with(root))
     };
     if parts.iter().take(2).any(sees) {
@@ -82,7 +94,7 @@ pub(crate) fn of_checkpoint(name: &str) -> (Place, TensorClass) {
         return (Place::Nextn, TensorClass::Other);
     }
     for pair in parts.windows(2) {
-        if let (&["layers" | "h" | "blocks" | "block"], Ok(index)) = (&pair[..1], pair[1].parse()) {
+        if let (&["layers" | "layer" | "h" | "blocks" | "block"], Ok(index)) = (&pair[..1], pair[1].parse()) {
             let at = parts.iter().position(|part| *part == pair[0]).map_or(0, |at| at + 2);
             return (Place::Block(index), class_of_checkpoint(&parts[at..]));
         }
@@ -92,9 +104,20 @@ pub(crate) fn of_checkpoint(name: &str) -> (Place, TensorClass) {
         (Place::Head, TensorClass::Other)
     } else if has(&["norm", "norm_f", "ln_f", "final_layernorm", "final_layer_norm", "embedding_norm"]) {
         (Place::Head, TensorClass::Norms)
-    } else if has(&["embed_tokens", "wte", "wpe", "word_embeddings", "embeddings", "embed_in", "embed_positions"])
-        || has(&["embedding", "tok_embeddings", "embed_tokens_per_layer", "word_embeddings_layernorm"])
-        || has(&["per_layer_model_projection", "per_layer_projection_norm"])
+    } else if has(&[
+        "embed_tokens",
+        "wte",
+        "wpe",
+        "word_embeddings",
+        "embeddings",
+        "embed_in",
+        "embed_positions",
+    ]) || has(&[
+        "embedding",
+        "tok_embeddings",
+        "embed_tokens_per_layer",
+        "word_embeddings_layernorm",
+    ]) || has(&["per_layer_model_projection", "per_layer_projection_norm"])
     {
         (Place::Input, TensorClass::Other)
     } else {
@@ -113,7 +136,9 @@ fn class_of_checkpoint(parts: &[&str]) -> TensorClass {
         TensorClass::Experts
     } else if any(is_norm) {
         TensorClass::Norms
-    } else if any(|part| part.contains("attn") || part.contains("attention")) && !parts.contains(&"linear_attn") {
+    } else if any(|part| part.contains("attn") || part.contains("attention"))
+        && !parts.contains(&"linear_attn")
+    {
         TensorClass::Attention
     } else if any(|part| {
         ["mlp", "ffn", "feed_forward", "block_sparse_moe", "moe", "router", "shared_mlp"].contains(&part)

@@ -106,9 +106,9 @@ impl Weight {
         }
     }
 
-    /// The bytes of a whole layer, told by a list.
+    /// A whole layer, or another part, told by a list.
     #[cfg(feature = "list")]
-    pub(crate) fn of_layer(name: String, bytes: Bytes, elements: u64) -> Self {
+    pub(crate) fn told(name: String, bytes: Bytes, elements: u64) -> Self {
         let class = TensorClass::Other;
         Self { name: name.into(), class, bytes, elements, row_rest: Bytes::ZERO, aligned: false }
     }
@@ -124,13 +124,7 @@ pub(crate) fn padded_sum<'a>(weights: impl IntoIterator<Item = &'a Weight>, padd
     Bytes::saturating_sum(weights.into_iter().map(|w| w.padded(padding)))
 }
 
-/// Whether values are stored in blocks with a scale.
+/// Whether the engine stores values in blocks with a scale.
 const fn is_quantised(kind: TensorType) -> bool {
-    use TensorType::{
-        BF16, BOOL, F4, F8_E4M3, F8_E5M2, F8_E8M0, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64,
-    };
-    !matches!(
-        kind,
-        F32 | F16 | BF16 | F64 | I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64 | BOOL | F8_E4M3 | F8_E5M2 | F8_E8M0 | F4
-    )
+    kind.block().0 > 1 && kind.ggml_id().is_some()
 }

@@ -1,0 +1,44 @@
+//! GGUF headers, versions 2 and 3, in either byte order.
+//!
+//! Only headers are read: of a vocabulary nothing is kept but its length. A split model is read whole from any of its
+//! parts. Limits keep what a hostile file can take below 64 MiB of memory; every refusal names the file, the byte and the
+//! field.
+
+mod error;
+mod parse;
+mod shards;
+mod source;
+mod value;
+
+use std::io::{Read, Seek};
+use std::path::Path;
+
+pub use error::{GgufError, Problem};
+
+use crate::header::GgufHeader;
+
+/// Reads the header of the model in `path`; of a split model, `path` may be any of its parts and all are read.
+///
+/// A file that ends within the data of its tensors is read all the same: [`GgufHeader::missing_bytes`] says how much is
+/// not there.
+///
+/// # Errors
+///
+/// A part that is missing or does not belong, a file that ends within its header, or a header that cannot be: see
+/// [`GgufError`] and [`Problem`].
+pub fn read_gguf(path: &Path) -> Result<GgufHeader, GgufError> {
+    shards::read(path)
+}
+
+/// Reads the header of one file of `len` bytes from anything that can be read. `file` is what errors call it. No other
+/// parts are looked for.
+///
+/// # Errors
+///
+/// As [`read_gguf`], without those of split models.
+pub fn read_gguf_from(reader: impl Read + Seek, len: u64, file: &Path) -> Result<GgufHeader, GgufError> {
+    let mut table = parse::Table::default();
+    let mut source = source::Source::new(reader, len);
+    let part = parse::part(&mut source, &mut table).map_err(|fault| fault.in_file(file))?;
+    shards::finish(table, part.metadata, part.missing_bytes, &[(0, file)])
+}
