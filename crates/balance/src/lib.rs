@@ -1,9 +1,21 @@
 //! Layers to unlike devices: exact and certified planners, and an independent auditor.
 
+mod assemble;
+mod context;
+mod core;
+mod door;
 mod error;
+mod fleet;
+mod items;
+mod links;
 mod plan;
+mod refuse;
+mod search;
+mod speeds;
+mod stopped;
 mod workload;
 
+pub use door::plan;
 pub use error::{Certificate, PlanError, Refusal, Verdict};
 pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedBy};
 pub use plimsoll_model::LayerSpec;

@@ -1,0 +1,185 @@
+//! From a choice of layers to a plan's numbers.
+
+use std::ops::Range;
+
+use plimsoll_units::Bytes;
+
+use crate::context::Context;
+use crate::core::as_f64;
+use crate::fleet::Candidate;
+use crate::plan::Stage;
+use crate::workload::{Objective, StageCharges};
+
+/// Which device holds what: places of layers, not their indices.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    /// How many layers the main host holds, where there is one.
+    pub(crate) host: usize,
+    /// The devices in order, as indices into the fleet; each holds a layer or the head.
+    pub(crate) devices: Vec<(usize, Range<usize>, bool)>,
+}
+
+/// A draft with all its numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Assembled {
+    pub(crate) draft: Draft,
+    pub(crate) stages: Vec<Stage>,
+    /// Stage times and the hops between them.
+    pub(crate) seconds: f64,
+    /// What the objective compares, before any ties.
+    pub(crate) value: f64,
+    /// Stage times or used shares, the largest first.
+    costs: Vec<f64>,
+}
+
+struct Part<'a> {
+    place: &'a Candidate,
+    layers: Range<usize>,
+    input: bool,
+    head: bool,
+    overhead: u64,
+    weights: u64,
+    kv: u64,
+}
+
+impl Part<'_> {
+    fn uses(&self) -> u64 {
+        self.weights.saturating_add(self.kv).saturating_add(self.overhead)
+    }
+}
+
+impl Draft {
+    /// All numbers, or how many bytes the draft is short of fitting.
+    pub(crate) fn assemble(self, context: &Context<'_>) -> Result<Assembled, u64> {
+        let parts = self.parts(context);
+        let mut short = 0_u64;
+        let mut stages = Vec::with_capacity(parts.len());
+        let (mut seconds, mut costs) = (0.0, Vec::with_capacity(parts.len()));
+        for (at, part) in parts.iter().enumerate() {
+            let others =
+                parts.iter().enumerate().filter(|(other, p)| *other != at && p.place.pool == part.place.pool);
+            let others = others.map(|(_, p)| p.uses()).fold(0_u64, u64::saturating_add);
+            let pool = context.fleet.pools.get(part.place.pool).copied().unwrap_or(0);
+            short = short.max(part.uses().saturating_add(others).saturating_sub(pool));
+            let budget = pool.saturating_sub(others).min(part.place.limit);
+            short = short.max(part.uses().saturating_sub(budget));
+            let time = context.seconds(part.place, &part.layers, part.head);
+            if at > 0 {
+                seconds += context.links.seconds(&parts[at - 1].place.device.node, &part.place.device.node);
+            }
+            seconds += time;
+            if part.head || !part.layers.is_empty() {
+                costs.push(if context.timed() { time } else { as_f64(part.uses()) / as_f64(budget.max(1)) });
+            }
+            stages.push(Stage {
+                device: part.place.device.clone(),
+                layers: context.items.index(part.layers.start)..context.items.index(part.layers.end),
+                input: part.input,
+                head: part.head,
+                weights_bytes: Bytes::new(part.weights),
+                kv_bytes: Bytes::new(part.kv),
+                overhead_bytes: Bytes::new(part.overhead),
+                budget_bytes: Bytes::new(budget),
+                slack_bytes: Bytes::new(budget.saturating_sub(part.uses())),
+                seconds: (!context.equal_speeds).then_some(time),
+            });
+        }
+        if short > 0 {
+            return Err(short);
+        }
+        costs.sort_by(|a, b| b.total_cmp(a));
+        let largest = costs.first().copied().unwrap_or(0.0);
+        let value = match context.options.objective {
+            Objective::Fit => as_f64(u64::try_from(costs.len()).unwrap_or(u64::MAX)),
+            Objective::Latency => seconds,
+            Objective::Throughput | Objective::Balanced => largest,
+        };
+        Ok(Assembled { draft: self, stages, seconds, value, costs })
+    }
+
+    fn parts<'a>(&self, context: &'a Context<'_>) -> Vec<Part<'a>> {
+        let charges = &context.rules.charges;
+        let partial = self.host > 0;
+        let one = self.devices.len() == 1 && !partial;
+        let mut parts = Vec::with_capacity(self.devices.len() + 1);
+        let lone_host = self.devices.is_empty();
+        if let Some(host) = &context.fleet.host {
+            let class = context.class(host.place.backend);
+            let layers = 0..self.host;
+            let head = if lone_host { class.head_beside_input } else { 0 };
+            parts.push(Part {
+                weights: weights(class, &layers).saturating_add(class.input).saturating_add(head),
+                kv: class.kv(0, self.host),
+                place: &host.place,
+                layers,
+                input: true,
+                head: lone_host,
+                overhead: if lone_host { charges.host_alone } else { charges.host }.get(),
+            });
+        }
+        let with_host = !parts.is_empty();
+        let shared = if partial { &charges.partial } else { &charges.split };
+        for (at, (device, layers, head)) in self.devices.iter().enumerate() {
+            let place = &context.fleet.devices[*device];
+            let class = context.class(place.backend);
+            let input = at == 0 && !with_host;
+            let output = match (*head, input) {
+                (false, _) => 0,
+                (true, true) => class.head_beside_input,
+                (true, false) => class.head,
+            };
+            let own = if input { class.input } else { 0 };
+            let overhead = if one { charges.alone.get() } else { charged(shared, at == 0, *head) };
+            parts.push(Part {
+                weights: weights(class, layers).saturating_add(own).saturating_add(output),
+                kv: class.kv(layers.start, layers.end),
+                place,
+                layers: layers.clone(),
+                input,
+                head: *head,
+                overhead,
+            });
+        }
+        parts
+    }
+}
+
+fn weights(class: &crate::items::Class, layers: &Range<usize>) -> u64 {
+    let shared = if layers.is_empty() { 0 } else { class.each_device };
+    class.weights(layers.start, layers.end).saturating_add(shared)
+}
+
+fn charged(charges: &StageCharges, first: bool, last: bool) -> u64 {
+    let first = if first { charges.first_more } else { Bytes::ZERO };
+    let last = if last { charges.last_more } else { Bytes::ZERO };
+    charges.each.saturating_add(first).saturating_add(last).get()
+}
+
+impl Assembled {
+    /// Whether it is to be preferred.
+    ///
+    /// By the objective's value first; then the next largest stage times or shares, where largest ones are compared;
+    /// then fewer layers on the main host, fewer devices, and last the devices' names and layers in order. Where the
+    /// host comes last, fewer layers on it come before all of that.
+    pub(crate) fn precedes(&self, other: &Self, context: &Context<'_>) -> bool {
+        let last_resort = if context.host_comes_last() {
+            self.draft.host.cmp(&other.draft.host)
+        } else {
+            std::cmp::Ordering::Equal
+        };
+        let next_largest = || match context.options.objective {
+            Objective::Latency => std::cmp::Ordering::Equal,
+            _ => crate::core::leximax::compare(&self.costs, &other.costs),
+        };
+        let named = |stages: &[Stage]| -> Vec<_> {
+            stages.iter().map(|s| (s.device.clone(), s.layers.start, s.layers.end)).collect()
+        };
+        last_resort
+            .then(self.value.total_cmp(&other.value))
+            .then_with(next_largest)
+            .then(self.draft.host.cmp(&other.draft.host))
+            .then(self.costs.len().cmp(&other.costs.len()))
+            .then_with(|| named(&self.stages).cmp(&named(&other.stages)))
+            .is_lt()
+    }
+}

@@ -1,0 +1,159 @@
+//! Everything that planning looks at, checked and summed up.
+
+use std::collections::BTreeMap;
+
+use plimsoll_cluster::{ClusterSnapshot, GpuBackend};
+use plimsoll_units::NodeId;
+
+use crate::core::{Hops, as_f64};
+use crate::error::PlanError;
+use crate::fleet::{Candidate, Fleet};
+use crate::items::{Class, Items};
+use crate::links::Links;
+use crate::plan::StoppedBy;
+use crate::workload::{EngineRules, Objective, PlanOptions, StageCharges, Workload};
+
+/// The rate that every device is taken to have when some have none that is known.
+const EQUAL_RATE: f64 = 100e9;
+
+/// Everything that planning looks at.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) workload: &'a Workload,
+    pub(crate) rules: &'a EngineRules,
+    pub(crate) options: &'a PlanOptions,
+    pub(crate) snapshot: &'a ClusterSnapshot,
+    pub(crate) items: Items,
+    pub(crate) fleet: Fleet,
+    pub(crate) links: Links<'a>,
+    pub(crate) hops: Hops,
+    groups: BTreeMap<&'a NodeId, usize>,
+    /// Whether all devices are taken as equally fast.
+    pub(crate) equal_speeds: bool,
+    /// The most devices, the main host not counted.
+    pub(crate) limit: usize,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(
+        snapshot: &'a ClusterSnapshot,
+        workload: &'a Workload,
+        rules: &'a EngineRules,
+        options: &'a PlanOptions,
+    ) -> Result<Self, PlanError> {
+        let items = Items::new(workload, rules)?;
+        let fleet = Fleet::new(snapshot, rules, options)?;
+        let host_node = fleet.host.as_ref().map(|host| host.place.device.node.clone());
+        let main = snapshot.nodes.iter().map(|n| &n.id).find(|&id| Some(id) == host_node.as_ref());
+        let groups: BTreeMap<&NodeId, usize> = snapshot.nodes.iter().map(|n| &n.id).zip(0..).collect();
+        let links = Links::new(snapshot, workload.activation_bytes, main);
+        let (told, usual) = links.numbered(&groups);
+        let through = main.and_then(|main| groups.get(main)).copied();
+        let limits = [rules.max_devices, options.max_devices].into_iter().flatten();
+        let limit = limits.filter_map(|limit| usize::try_from(limit).ok()).min().unwrap_or(usize::MAX);
+        let mut context = Self {
+            workload,
+            rules,
+            options,
+            snapshot,
+            items,
+            fleet,
+            links,
+            hops: Hops { usual, told, through },
+            groups,
+            equal_speeds: false,
+            limit,
+        };
+        let unknown = context.places().any(|place| place.speed.is_none());
+        context.equal_speeds = unknown;
+        Ok(context)
+    }
+
+    /// The places that could hold a layer, the main host first.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Candidate> {
+        let host = self.fleet.host.iter().filter(|host| host.takes_layers).map(|host| &host.place);
+        host.chain(&self.fleet.devices).filter(|place| self.too_small(place).is_none())
+    }
+
+    /// The footprint in a device's buffers.
+    pub(crate) fn class(&self, backend: GpuBackend) -> &Class {
+        &self.items.classes[self.class_index(backend)]
+    }
+
+    pub(crate) fn class_index(&self, backend: GpuBackend) -> usize {
+        self.items.class_of(self.workload, backend)
+    }
+
+    /// The number of a node in [`Context::hops`].
+    pub(crate) fn group(&self, node: &NodeId) -> usize {
+        self.groups.get(node).copied().unwrap_or(0)
+    }
+
+    /// What is divided by to get seconds.
+    pub(crate) fn rate(&self, place: &Candidate) -> f64 {
+        match place.speed {
+            Some(speed) if !self.equal_speeds => speed.rate.as_f64(),
+            _ => EQUAL_RATE,
+        }
+    }
+
+    /// Whether layers lie on the main host only where no device can take them.
+    ///
+    /// That holds where speed is not what counts, or is not known: a host is then no device like any other.
+    pub(crate) fn host_comes_last(&self) -> bool {
+        self.equal_speeds || matches!(self.options.objective, Objective::Fit | Objective::Balanced)
+    }
+
+    /// Whether costs are times.
+    pub(crate) fn timed(&self) -> bool {
+        matches!(self.options.objective, Objective::Throughput | Objective::Latency)
+    }
+
+    /// The least that an engine charges a used device, whatever the others do.
+    fn least_charge(&self) -> u64 {
+        let charges = &self.rules.charges;
+        let least = |c: &StageCharges| c.each;
+        let several = if self.fleet.host.is_some() {
+            least(&charges.split).min(least(&charges.partial))
+        } else {
+            least(&charges.split)
+        };
+        several.min(charges.alone).get()
+    }
+
+    /// Why a device can hold nothing whatever the others do, and how many bytes it lacks.
+    pub(crate) fn too_small(&self, place: &Candidate) -> Option<(StoppedBy, u64)> {
+        let class = self.class(place.backend);
+        let budget = self.fleet.budget(place);
+        let is_host = self.fleet.host.as_ref().is_some_and(|host| host.place.device == place.device);
+        let charge = match is_host {
+            true => {
+                self.rules.charges.host.min(self.rules.charges.host_alone).get().saturating_add(class.input)
+            }
+            false => self.least_charge(),
+        };
+        let bytes = plimsoll_units::Bytes::new;
+        let Some(room) = budget.checked_sub(charge) else {
+            return Some((
+                StoppedBy::Overhead { needs: bytes(charge), budget: bytes(budget) },
+                charge - budget,
+            ));
+        };
+        let pieces = self.items.cuts.windows(2).map(|cut| {
+            let needs = class.resident(cut[0], cut[1]).saturating_add(class.each_device);
+            (needs, self.items.index(cut[0]))
+        });
+        let (needs, index) = pieces.min()?;
+        // Where the head may lie alone, a device that takes no layer may still take that.
+        let alone = if self.fleet.host.is_some() && !is_host { class.head } else { u64::MAX };
+        let lacks = needs.min(alone).checked_sub(room).filter(|&lacks| lacks > 0)?;
+        Some((StoppedBy::Layer { index, needs: bytes(needs), room: bytes(room) }, lacks))
+    }
+
+    /// Seconds for one token to pass layers on a place.
+    pub(crate) fn seconds(&self, place: &Candidate, layers: &std::ops::Range<usize>, head: bool) -> f64 {
+        let class = self.class(place.backend);
+        let read = class.touched(layers.start, layers.end) + if head { class.head } else { 0 };
+        as_f64(read) / self.rate(place)
+    }
+}

@@ -1,0 +1,189 @@
+//! A chain of items as prefix sums.
+
+/// Items in a row: what they take and what they cost, as prefix sums.
+#[derive(Clone, Debug)]
+pub(crate) struct Chain {
+    resident: Vec<u64>,
+    cost: Vec<u64>,
+    // What the last item takes less when it lies alone (a head without a layer needs no copy of the shared tensors).
+    tail_less: u64,
+    tail_cost_less: u64,
+    // Whether one slot may hold everything.
+    whole: bool,
+}
+
+impl Chain {
+    /// From prefix sums of one more entry than there are items, the first being the smallest.
+    pub(crate) fn new(resident: Vec<u64>, cost: Vec<u64>, whole: bool) -> Self {
+        debug_assert_eq!(resident.len(), cost.len());
+        Self { resident, cost, tail_less: 0, tail_cost_less: 0, whole }
+    }
+
+    /// The same, the last item taking less where it lies alone.
+    pub(crate) fn with_lighter_tail(mut self, resident_less: u64, cost_less: u64) -> Self {
+        self.tail_less = resident_less;
+        self.tail_cost_less = cost_less;
+        self
+    }
+
+    /// The item by item smallest of several chains: no slot takes less.
+    pub(crate) fn smallest(chains: &[Self]) -> Self {
+        let items = chains.first().map_or(0, Self::items);
+        let least = |part: fn(&Self, usize) -> u64| {
+            let mut sums = Vec::with_capacity(items + 1);
+            let mut sum = 0_u64;
+            sums.push(sum);
+            for item in 0..items {
+                sum = sum.saturating_add(chains.iter().map(|c| part(c, item)).min().unwrap_or(0));
+                sums.push(sum);
+            }
+            sums
+        };
+        let whole = chains.iter().any(|c| c.whole);
+        // One by one, the last item is already as light as it gets.
+        Self::new(least(|c, i| c.load(i, i + 1)), least(|c, i| c.cost(i, i + 1)), whole)
+    }
+
+    /// How many items there are.
+    pub(crate) fn items(&self) -> usize {
+        self.resident.len().saturating_sub(1)
+    }
+
+    /// Whether one slot may hold everything.
+    pub(crate) fn whole(&self) -> bool {
+        self.whole
+    }
+
+    fn is_lone_tail(&self, start: usize, end: usize) -> bool {
+        start + 1 == end && end == self.items()
+    }
+
+    /// What items `start..end` take.
+    pub(crate) fn load(&self, start: usize, end: usize) -> u64 {
+        if start >= end {
+            return 0;
+        }
+        let less = if self.is_lone_tail(start, end) { self.tail_less } else { 0 };
+        (self.resident[end] - self.resident[start]).saturating_sub(less)
+    }
+
+    /// What items `start..end` cost.
+    pub(crate) fn cost(&self, start: usize, end: usize) -> u64 {
+        if start >= end {
+            return 0;
+        }
+        let less = if self.is_lone_tail(start, end) { self.tail_cost_less } else { 0 };
+        (self.cost[end] - self.cost[start]).saturating_sub(less)
+    }
+
+    /// Where a run from `start` ends at the latest, whatever the room.
+    fn top(&self, start: usize) -> usize {
+        let items = self.items();
+        if start == 0 && !self.whole { items.saturating_sub(1) } else { items }
+    }
+
+    /// Whether `room` holds items `start..end`.
+    pub(crate) fn fits(&self, start: usize, end: usize, room: u64) -> bool {
+        end <= self.top(start) && self.load(start, end) <= room
+    }
+
+    /// How far items from `start` fit into `room`: the end of the longest run. It never falls when `start` grows.
+    pub(crate) fn reach(&self, start: usize, room: u64) -> usize {
+        let items = self.items();
+        let top = self.top(start);
+        if start >= top {
+            return start.min(items);
+        }
+        if start + 1 == items {
+            return if self.load(start, items) <= room { items } else { start };
+        }
+        last_within(&self.resident, start, top, self.resident[start].saturating_add(room))
+    }
+
+    /// The same, the cost being at most `most` as well.
+    pub(crate) fn reach_within(&self, start: usize, room: u64, most: u64) -> usize {
+        let end = self.reach(start, room);
+        if start >= end {
+            return end;
+        }
+        if self.is_lone_tail(start, end) {
+            return if self.cost(start, end) <= most { end } else { start };
+        }
+        last_within(&self.cost, start, end, self.cost[start].saturating_add(most))
+    }
+}
+
+/// The last index of `low..=high` whose sum is at most `target`; `low` when there is none. Sums never fall.
+///
+/// Gallops from `low`, doubling the step, and then halves without branches: the run of one slot is short beside the
+/// chain, and a search that the processor cannot predict costs more than the steps it saves.
+#[inline]
+pub(crate) fn last_within(sums: &[u64], low: usize, high: usize, target: u64) -> usize {
+    let mut base = low;
+    let mut step = 1_usize;
+    while base + step <= high && sums[base + step] <= target {
+        base += step;
+        step *= 2;
+    }
+    // The answer is at least `base` and less than `base + step`.
+    let mut size = step.min(high - base + 1);
+    while size > 1 {
+        let half = size / 2;
+        let middle = base + half;
+        base = if sums[middle] <= target { middle } else { base };
+        size -= half;
+    }
+    base
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(items: &[u64]) -> Vec<u64> {
+        std::iter::once(0)
+            .chain(items.iter().scan(0, |sum, n| {
+                *sum += n;
+                Some(*sum)
+            }))
+            .collect()
+    }
+
+    #[test]
+    fn the_search_agrees_with_a_scan() {
+        let sums = sums(&[3, 0, 0, 5, 1, 9, 2, 2, 0, 7, 1, 1, 1, 4]);
+        for low in 0..sums.len() {
+            for high in low..sums.len() {
+                for target in sums[low]..40 {
+                    let scan = (low..=high).rev().find(|&i| sums[i] <= target).unwrap_or(low);
+                    assert_eq!(last_within(&sums, low, high, target), scan, "{low}..={high} at {target}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lone_last_item_is_lighter() {
+        let chain = Chain::new(sums(&[4, 4, 6]), sums(&[4, 4, 6]), true).with_lighter_tail(2, 0);
+        assert_eq!(chain.reach(2, 4), 3);
+        assert_eq!(chain.reach(2, 3), 2);
+        assert_eq!(chain.reach(1, 9), 2);
+        assert_eq!((chain.load(2, 3), chain.load(1, 3)), (4, 10));
+    }
+
+    #[test]
+    fn one_slot_may_be_forbidden_to_hold_everything() {
+        let chain = Chain::new(sums(&[1, 1, 1]), sums(&[1, 1, 1]), false);
+        assert_eq!(chain.reach(0, 100), 2);
+        assert_eq!(chain.reach(1, 100), 3);
+        let single = Chain::new(sums(&[1]), sums(&[1]), false);
+        assert_eq!(single.reach(0, 100), 0);
+    }
+
+    #[test]
+    fn rooms_near_the_end_of_the_numbers_do_not_wrap() {
+        let chain = Chain::new(vec![0, u64::MAX - 1, u64::MAX], vec![0, 1, 2], true);
+        assert_eq!(chain.reach(1, u64::MAX), 2);
+        assert_eq!(chain.reach(0, u64::MAX - 1), 1);
+    }
+}

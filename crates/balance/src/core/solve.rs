@@ -1,0 +1,319 @@
+//! The best placement that a strategy finds, and what is proven of it.
+
+use super::subset::{self, Found};
+use super::{Placement, Problem, bounds, latency, leximax, minmax, orders, walk};
+
+/// What a placement should be good at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The fewest slots, then the smallest largest cost.
+    Fewest,
+    /// The smallest largest cost, then the next largest.
+    MinMax,
+    /// The smallest sum of costs and hops.
+    Sum,
+}
+
+/// In which orders slots are tried.
+#[derive(Clone, Debug)]
+pub(crate) enum Tries {
+    /// Several, all where they are few, and an exact search for a fit.
+    Portfolio,
+    /// The largest room first.
+    LargestFirst,
+    /// This one.
+    Given(Vec<usize>),
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub(crate) struct Solved {
+    /// The best placement found.
+    pub(crate) placement: Option<Placement>,
+    /// Nothing is better than this; infinite when it is proven that nothing fits.
+    pub(crate) lower: f64,
+    /// How many bytes larger one slot would have to be in the best attempt, where none fits.
+    pub(crate) missing: Option<u64>,
+}
+
+/// How many drawn orders there are.
+const SEEDS: u64 = 32;
+
+/// The largest table of a latency programme: slots² × items.
+const TABLE: usize = 100_000_000;
+
+/// Placements of equal largest cost that are compared further.
+const TIES: usize = 256;
+
+/// Solves a problem that has at least one item.
+pub(crate) fn solve(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
+    if bounds::hopeless(problem) {
+        return Solved { placement: None, lower: f64::INFINITY, missing: missing(problem, tries) };
+    }
+    match goal {
+        Goal::Fewest => fewest(problem, tries),
+        Goal::MinMax | Goal::Sum => best(problem, goal, tries),
+    }
+}
+
+fn best(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
+    let lower = match goal {
+        Goal::Sum => bounds::latency(problem),
+        _ => bounds::min_max(problem),
+    };
+    let (orders, complete) = orders_of(problem, goal, tries);
+    let mut found = Best::new(problem, goal, lower);
+    for order in &orders {
+        found.try_order(order);
+    }
+    if complete {
+        let lower = found.value().unwrap_or(f64::INFINITY);
+        return found.finish(lower, tries);
+    }
+    let mut never = false;
+    if found.value().is_none() {
+        match subset::search(problem, problem.limit) {
+            Found::Fits(order) if matches!(tries, Tries::Portfolio) => {
+                found.try_order(&extended(problem, &order));
+            }
+            Found::Never => never = true,
+            Found::Fits(_) | Found::Unknown => {}
+        }
+    }
+    if matches!(tries, Tries::Portfolio) {
+        found.lower_the_largest();
+        found.exchange();
+    }
+    found.finish(if never { f64::INFINITY } else { lower }, tries)
+}
+
+/// The orders to try, and whether these are all that there are.
+fn orders_of(problem: &Problem, goal: Goal, tries: &Tries) -> (Vec<Vec<usize>>, bool) {
+    let single = |order: Vec<usize>| (orders::shortened(problem, &order).0, problem.slots.len() < 2);
+    match tries {
+        Tries::LargestFirst => single(orders::largest_first(problem)),
+        Tries::Given(order) => single(order.clone()),
+        Tries::Portfolio => {
+            if let Some(every) = orders::every(problem, goal == Goal::Sum) {
+                return (every, true);
+            }
+            let mut orders: Vec<Vec<usize>> = Vec::new();
+            for order in orders::plain(problem) {
+                orders.extend(orders::shortened(problem, &order).0.into_iter().take(TIES));
+            }
+            orders.extend(drawn(problem).iter().map(|order| extended(problem, order)));
+            (orders, false)
+        }
+    }
+}
+
+/// Orders by sampled best fit.
+fn drawn(problem: &Problem) -> Vec<Vec<usize>> {
+    let reach = |slot: usize, start: usize| {
+        let slot = &problem.slots[slot];
+        problem.chain(slot).reach(start, slot.room)
+    };
+    (0..SEEDS).filter_map(|seed| walk::best_fit(problem, seed, reach)).collect()
+}
+
+/// An order with the unused slots behind it, the fastest first, up to the limit.
+fn extended(problem: &Problem, order: &[usize]) -> Vec<usize> {
+    let mut rest: Vec<usize> = (0..problem.slots.len()).collect();
+    let mut used = vec![false; rest.len()];
+    for &slot in order {
+        used[slot] = true;
+    }
+    rest.retain(|&slot| !used[slot]);
+    rest.sort_by(|&a, &b| problem.slots[b].rate.total_cmp(&problem.slots[a].rate).then(a.cmp(&b)));
+    order.iter().copied().chain(rest).take(problem.limit).collect()
+}
+
+/// The best placements so far.
+struct Best<'a> {
+    problem: &'a Problem,
+    goal: Goal,
+    lower: f64,
+    value: f64,
+    // All of the same value, in the order in which they were found.
+    placements: Vec<Placement>,
+}
+
+impl<'a> Best<'a> {
+    fn new(problem: &'a Problem, goal: Goal, lower: f64) -> Self {
+        Self { problem, goal, lower, value: f64::INFINITY, placements: Vec::new() }
+    }
+
+    fn value(&self) -> Option<f64> {
+        (!self.placements.is_empty()).then_some(self.value)
+    }
+
+    /// Solves one order; whether it is better than all before.
+    fn try_order(&mut self, order: &[usize]) -> bool {
+        let solved = match self.goal {
+            Goal::Sum => sum_in_order(self.problem, order),
+            _ => minmax::in_order(self.problem, order, self.lower),
+        };
+        solved.is_some_and(|(value, placement)| self.offer(value, placement))
+    }
+
+    fn offer(&mut self, value: f64, placement: Placement) -> bool {
+        let better = self.placements.is_empty() || value < self.value;
+        if better {
+            self.value = value;
+            self.placements.clear();
+        }
+        if better || (value <= self.value && self.placements.len() < TIES) {
+            self.placements.push(placement);
+        }
+        better
+    }
+
+    /// Asks for a lower largest cost than the best one, by sampled best fit under that bound.
+    fn lower_the_largest(&mut self) {
+        if self.goal != Goal::MinMax || self.placements.is_empty() {
+            return;
+        }
+        let problem = self.problem;
+        let mut low = self.lower;
+        for step in 0..10 {
+            if low >= self.value {
+                break;
+            }
+            let bound = low + (self.value - low) / 2.0;
+            let reach =
+                |slot: usize, start: usize| minmax::reach(problem, &problem.slots[slot], start, bound);
+            let order = (0..4).find_map(|seed| walk::best_fit(problem, step * 4 + seed, reach));
+            let lower = order.is_some_and(|order| self.try_order(&extended(problem, &order)));
+            if !lower {
+                low = bound;
+            }
+        }
+    }
+
+    /// Lets two slots of the best order change places while that helps.
+    fn exchange(&mut self) {
+        const ROUNDS: usize = 4;
+        let slots = self.problem.slots.len();
+        if slots > 24 || slots * slots * self.problem.items() > TABLE / 1_000 {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            let Some(first) = self.placements.first() else { return };
+            let order = extended(self.problem, &first.order);
+            let mut better = false;
+            for a in 0..order.len() {
+                for b in a + 1..order.len() {
+                    let mut other = order.clone();
+                    other.swap(a, b);
+                    better |= self.try_order(&other);
+                }
+            }
+            if !better {
+                return;
+            }
+        }
+    }
+
+    fn finish(self, lower: f64, tries: &Tries) -> Solved {
+        let problem = self.problem;
+        let placement = match self.goal {
+            Goal::Sum => self.placements.into_iter().min_by_key(Placement::used),
+            _ => evenest(problem, &self.placements, self.value),
+        };
+        let missing = if placement.is_none() { missing(problem, tries) } else { None };
+        Solved { placement, lower, missing }
+    }
+}
+
+/// The placement with the least costs from the largest down.
+fn evenest(problem: &Problem, placements: &[Placement], bound: f64) -> Option<Placement> {
+    let mut best: Option<(Vec<f64>, Placement)> = None;
+    for placement in placements {
+        let refined = leximax::refine(problem, placement, bound);
+        let costs = leximax::costs(problem, &refined);
+        if best.as_ref().is_none_or(|(least, _)| leximax::compare(&costs, least).is_lt()) {
+            best = Some((costs, refined));
+        }
+    }
+    best.map(|(_, placement)| placement)
+}
+
+/// The smallest sum in this order, or, where the table would be too large, among its first slots.
+fn sum_in_order(problem: &Problem, order: &[usize]) -> Option<(f64, Placement)> {
+    let items = problem.items();
+    let mut length = order.len();
+    while length > 1 && length * length * items > TABLE {
+        length = length * 3 / 4;
+    }
+    if let Some(solved) = latency::in_order(problem, &order[..length]) {
+        return Some(solved);
+    }
+    if length == order.len() {
+        return None;
+    }
+    let placement = walk::fill(problem, order)?;
+    Some((sum(problem, &placement), placement))
+}
+
+/// Stage times and hops of a placement.
+fn sum(problem: &Problem, placement: &Placement) -> f64 {
+    let mut previous = None;
+    let mut seconds = 0.0;
+    for (index, start, end) in placement.stages() {
+        let slot = &problem.slots[index];
+        seconds += match previous {
+            Some(group) => problem.hops.seconds(group, slot.group),
+            None => problem.hops.into_first(slot.group),
+        };
+        seconds += problem.cost(slot, start, end);
+        previous = Some(slot.group);
+    }
+    seconds
+}
+
+fn fewest(problem: &Problem, tries: &Tries) -> Solved {
+    let mut least = bounds::fewest(problem).unwrap_or(usize::MAX);
+    let (orders, mut complete) = orders_of(problem, Goal::Fewest, tries);
+    let mut fits: Option<Vec<usize>> = None;
+    let mut used = usize::MAX;
+    for placement in orders.iter().filter_map(|order| walk::fill(problem, order)) {
+        if placement.used() < used {
+            used = placement.used();
+            fits = Some(placement.stages().map(|stage| stage.0).collect());
+        }
+    }
+    // The walk of every order uses the fewest slots only if it could skip some: the search over sets can.
+    complete &= fits.is_none();
+    let mut count = least;
+    while count < used && count <= problem.limit && !complete {
+        match subset::search(problem, count) {
+            Found::Fits(order) if matches!(tries, Tries::Portfolio) => {
+                used = order.len();
+                fits = Some(order);
+            }
+            Found::Fits(_) => break,
+            Found::Never if least == count => least = count + 1,
+            Found::Never | Found::Unknown => {}
+        }
+        count += 1;
+    }
+    let Some(fits) = fits else {
+        let never = complete || least > problem.limit.min(problem.slots.len());
+        let lower =
+            if never { f64::INFINITY } else { super::as_f64(u64::try_from(least).unwrap_or(u64::MAX)) };
+        return Solved { placement: None, lower, missing: missing(problem, tries) };
+    };
+    let mut few = problem.clone();
+    few.limit = used;
+    let mut found = Best::new(&few, Goal::MinMax, 0.0);
+    for order in orders_of(&few, Goal::MinMax, tries).0.iter().chain([&fits]) {
+        found.try_order(order);
+    }
+    found.finish(super::as_f64(u64::try_from(least).unwrap_or(u64::MAX)), tries)
+}
+
+/// The fewest bytes by which one slot would have to be larger, over the orders tried.
+fn missing(problem: &Problem, tries: &Tries) -> Option<u64> {
+    let (orders, _) = orders_of(problem, Goal::MinMax, tries);
+    orders.iter().filter_map(|order| walk::missing(problem, order)).min()
+}

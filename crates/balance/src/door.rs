@@ -1,0 +1,137 @@
+//! The door: a snapshot and a workload in, a plan or the reasons why there is none out.
+
+use std::collections::BTreeMap;
+
+use plimsoll_cluster::ClusterSnapshot;
+use plimsoll_units::Bytes;
+
+use crate::assemble::Assembled;
+use crate::context::Context;
+use crate::error::PlanError;
+use crate::plan::{Assumption, Optimality, Plan, PlanValue, Stage};
+use crate::search::Search;
+use crate::workload::{EngineRules, PlanOptions, Workload};
+use crate::{refuse, stopped};
+
+/// What floating point may have taken from a bound that is reached.
+const ROUNDING: f64 = 1e-11;
+
+/// Where everything goes under an engine's rules, or why it goes nowhere.
+///
+/// Pure: the same input gives the same plan, and except under [`Strategy::GivenOrder`](crate::Strategy::GivenOrder) the
+/// order in which the snapshot lists nodes and devices makes no difference.
+///
+/// Among plans of the same value the one with the smaller next largest stage times or shares is taken (not for latency),
+/// then fewer layers on the main host, fewer devices, and the smaller device names. Where speeds do not count (fit,
+/// balanced) or are not known, layers lie on the main host only where no device takes them, before anything else.
+///
+/// A stage's time is what a token reads of its layers and of the head, divided by the device's bandwidth.
+///
+/// # Errors
+///
+/// An inconsistent input, or nothing to place layers on, or layers that do not fit: see [`PlanError`].
+pub fn plan(
+    snapshot: &ClusterSnapshot,
+    workload: &Workload,
+    rules: &EngineRules,
+    options: &PlanOptions,
+) -> Result<Plan, PlanError> {
+    let context = Context::new(snapshot, workload, rules, options)?;
+    let host_takes_layers = context.fleet.host.as_ref().is_some_and(|host| host.takes_layers);
+    if context.fleet.devices.is_empty() && !host_takes_layers {
+        return Err(PlanError::NoDevices { stopped: context.fleet.left_out.clone() });
+    }
+    if context.items.layers() == 0 {
+        return Ok(empty(&context));
+    }
+    let search = Search::run(&context);
+    match &search.best {
+        Some(best) => Ok(finished(&context, best, search.lower)),
+        None => Err(PlanError::DoesNotFit(Box::new(refuse::refusal(&context, &search)))),
+    }
+}
+
+fn empty(context: &Context<'_>) -> Plan {
+    Plan {
+        basis: context.snapshot.generation,
+        objective: context.options.objective,
+        strategy: context.options.strategy,
+        stages: Vec::new(),
+        value: PlanValue { value: Some(0.0), lower_bound: Some(0.0), optimality: Optimality::Proven },
+        assumed: Vec::new(),
+        stopped: context.fleet.left_out.clone(),
+    }
+}
+
+fn finished(context: &Context<'_>, best: &Assembled, lower: f64) -> Plan {
+    Plan {
+        basis: context.snapshot.generation,
+        objective: context.options.objective,
+        strategy: context.options.strategy,
+        stages: best.stages.clone(),
+        value: valued(context, best.value, lower),
+        assumed: assumed(context, &best.stages),
+        stopped: stopped::of_plan(context, best),
+    }
+}
+
+fn valued(context: &Context<'_>, value: f64, lower: f64) -> PlanValue {
+    if context.timed() && context.equal_speeds {
+        return PlanValue { value: None, lower_bound: None, optimality: Optimality::Unproven };
+    }
+    let lower = lower.clamp(0.0, value);
+    let (lower, optimality) = if lower >= value * (1.0 - ROUNDING) {
+        (value, Optimality::Proven)
+    } else if lower > 0.0 {
+        (lower, Optimality::Within(value / lower - 1.0))
+    } else {
+        (lower, Optimality::Unproven)
+    };
+    PlanValue { value: Some(value), lower_bound: Some(lower), optimality }
+}
+
+/// What the plan rests on that the snapshot does not say.
+///
+/// Speeds of all devices that could hold something where speed decides; otherwise only of those that do.
+fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
+    let used = |device: &plimsoll_units::DeviceRef| {
+        stages.iter().any(|s| s.device == *device && (s.head || !s.layers.is_empty()))
+    };
+    let mut places: Vec<_> = context.places().collect();
+    places.sort_by(|a, b| a.device.cmp(&b.device));
+    let mut assumed = Vec::new();
+    for place in places {
+        let device = &place.device;
+        match place.speed {
+            None if context.timed() || used(device) => {
+                assumed.push(Assumption::UnknownSpeed { device: device.clone() });
+            }
+            Some(speed) if !context.equal_speeds && (context.timed() || used(device)) => {
+                if let Some(by_name) = speed.assumed_by_name {
+                    assumed.push(Assumption::Bandwidth { device: device.clone(), rate: speed.rate, by_name });
+                }
+            }
+            None | Some(_) => {}
+        }
+    }
+    let mut links = BTreeMap::new();
+    for pair in stages.windows(2) {
+        for (between, way) in context.links.passed(&pair[0].device.node, &pair[1].device.node) {
+            if way.assumed {
+                links.insert(between.map(Clone::clone), way);
+            }
+        }
+    }
+    let links = links.into_iter();
+    assumed.extend(links.map(|(between, way)| Assumption::Link {
+        between,
+        rate: way.rate,
+        latency: way.latency,
+    }));
+    assumed
+}
+
+/// Bytes, for numbers that come from the core.
+pub(crate) const fn bytes(n: u64) -> Bytes {
+    Bytes::new(n)
+}

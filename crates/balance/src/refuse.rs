@@ -1,0 +1,109 @@
+//! Why nothing fits, so that anybody can check it.
+
+use std::collections::BTreeMap;
+
+use crate::context::Context;
+use crate::core::bounds;
+use crate::door::bytes;
+use crate::error::{Certificate, Refusal, Verdict};
+use crate::items::Class;
+use crate::search::Search;
+use crate::stopped;
+
+/// What is known, and by how much the best attempt failed.
+///
+/// The bytes that are short are the fewest by which one device would have to be larger, over all attempts: the last
+/// device of every order that was filled greedily, every device alone, and the main host.
+pub(crate) fn refusal(context: &Context<'_>, search: &Search<'_>) -> Refusal {
+    let certificate = certificate(context);
+    let proven = search.lower == f64::INFINITY;
+    let verdict = match certificate {
+        Some(certificate) => Verdict::ProvenInfeasible(certificate),
+        None if proven => {
+            let devices = u64::try_from(context.places().count()).unwrap_or(u64::MAX);
+            Verdict::ProvenInfeasible(Certificate::Searched { devices })
+        }
+        None => Verdict::Unknown,
+    };
+    let short = search.short.unwrap_or_else(|| least(context, |c| c.resident(0, context.items.layers())));
+    Refusal { verdict, short_bytes: bytes(short), stopped: stopped::of_refusal(context) }
+}
+
+/// The smallest over all kinds of buffers.
+fn least(context: &Context<'_>, part: impl Fn(&Class) -> u64) -> u64 {
+    context.items.classes.iter().map(part).min().unwrap_or(0)
+}
+
+/// A certificate that needs no search.
+fn certificate(context: &Context<'_>) -> Option<Certificate> {
+    host(context).or_else(|| total(context)).or_else(|| layer(context)).or_else(|| counting(context))
+}
+
+/// The main host cannot hold what the engine keeps there, whether devices are used or not.
+fn host(context: &Context<'_>) -> Option<Certificate> {
+    let host = context.fleet.host.as_ref()?;
+    let charges = &context.rules.charges;
+    let class = context.class(host.place.backend);
+    let beside = charges.host.get().saturating_add(class.input);
+    let layers = context.items.layers();
+    let alone = [
+        charges.host_alone.get(),
+        class.input,
+        class.resident(0, layers),
+        class.each_device,
+        class.head_beside_input,
+    ];
+    let alone = alone.into_iter().fold(0_u64, u64::saturating_add);
+    let needs = if host.takes_layers { beside.min(alone) } else { beside };
+    let budget = context.fleet.budget(&host.place);
+    (needs > budget).then(|| Certificate::Host { host: host.place.device.clone(), needs, budget })
+}
+
+/// All pools that layers may lie on are too small together.
+fn total(context: &Context<'_>) -> Option<Certificate> {
+    let layers = context.items.layers();
+    // What every plan has to hold at least: a head beside the input takes no more than one elsewhere.
+    let needs = least(context, |class| {
+        let head = class.head.min(class.head_beside_input);
+        [class.resident(0, layers), class.input, head, class.each_device]
+            .into_iter()
+            .fold(0_u64, u64::saturating_add)
+    });
+    let places = context.fleet.host.iter().map(|host| &host.place).chain(&context.fleet.devices);
+    let mut pools: BTreeMap<usize, u64> = BTreeMap::new();
+    for place in places {
+        let sum = pools.entry(place.pool).or_insert(0);
+        let pool = context.fleet.pools.get(place.pool).copied().unwrap_or(0);
+        *sum = sum.saturating_add(place.limit.min(pool)).min(pool);
+    }
+    let budgets = pools.into_values().fold(0_u64, u64::saturating_add);
+    (needs > budgets).then_some(Certificate::Total { needs, budgets })
+}
+
+/// Budgets of all places that layers may lie on.
+fn budgets(context: &Context<'_>) -> Vec<u64> {
+    let host = context.fleet.host.iter().filter(|host| host.takes_layers).map(|host| &host.place);
+    host.chain(&context.fleet.devices).map(|place| context.fleet.budget(place)).collect()
+}
+
+/// What each piece that cannot be cut takes at least.
+fn pieces(context: &Context<'_>) -> Vec<(u64, u32)> {
+    let cuts = context.items.cuts.windows(2);
+    let needs = |cut: &[usize]| least(context, |class| class.resident(cut[0], cut[1]));
+    cuts.map(|cut| (needs(cut), context.items.index(cut[0]))).collect()
+}
+
+fn layer(context: &Context<'_>) -> Option<Certificate> {
+    let largest = budgets(context).into_iter().max().unwrap_or(0);
+    let shared = least(context, |class| class.each_device);
+    let largest_piece = pieces(context).into_iter().max_by_key(|(needs, index)| (*needs, u32::MAX - index));
+    let (needs, index) = largest_piece?;
+    let needs = needs.saturating_add(shared);
+    (needs > largest).then_some(Certificate::Layer { index, needs, largest })
+}
+
+fn counting(context: &Context<'_>) -> Option<Certificate> {
+    let loads: Vec<u64> = pieces(context).into_iter().map(|(needs, _)| needs).collect();
+    let (count, size, places) = bounds::crowded(&loads, &budgets(context))?;
+    Some(Certificate::Counting { count, size, places })
+}

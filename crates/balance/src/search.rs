@@ -1,0 +1,340 @@
+//! The regimes of an engine, each an ordinary problem of the core.
+//!
+//! What an engine charges depends on who takes part: everything on the main host; everything on one device, or on several;
+//! a first part on the host. Each is a problem of its own, solved on its own, and the best plan of all is kept. A problem
+//! never lets one device hold everything where that is another regime.
+
+use crate::assemble::{Assembled, Draft};
+use crate::context::Context;
+use crate::core::bounds;
+use crate::core::solve::{Goal, Solved, Tries, solve};
+use crate::core::{Problem, Slot, as_f64, subset};
+use crate::items::Fold;
+use crate::workload::{Objective, StageCharges, Strategy};
+
+/// More ways to choose one device of each shared pool than this are not tried.
+const CHOICES: usize = 64;
+
+/// What was found, and what is proven.
+#[derive(Debug)]
+pub(crate) struct Search<'a> {
+    context: &'a Context<'a>,
+    /// The best plan.
+    pub(crate) best: Option<Assembled>,
+    /// Nothing is better than this; infinite while nothing can fit.
+    pub(crate) lower: f64,
+    /// How many bytes were short in the best attempt.
+    pub(crate) short: Option<u64>,
+}
+
+/// A problem, and what its slots and items stand for.
+struct Posed {
+    problem: Problem,
+    devices: Vec<usize>,
+    fold: Fold,
+    host: usize,
+}
+
+impl<'a> Search<'a> {
+    /// Searches every regime.
+    pub(crate) fn run(context: &'a Context<'a>) -> Self {
+        let mut search = Self { context, best: None, lower: f64::INFINITY, short: None };
+        if context.fleet.host.is_some() {
+            search.around_the_host()
+        } else {
+            search.devices_only()
+        }
+        search
+    }
+
+    fn devices_only(&mut self) {
+        self.single_devices();
+        let lower = self.split(0, 0, 0);
+        self.lower = self.lower.min(lower);
+    }
+
+    /// Every layer on one device.
+    fn single_devices(&mut self) {
+        if self.context.limit == 0 {
+            return;
+        }
+        let layers = self.context.items.layers();
+        for device in 0..self.context.fleet.devices.len() {
+            let draft = Draft { host: 0, devices: vec![(device, 0..layers, true)] };
+            if let Some(value) = self.offer(draft) {
+                self.lower = self.lower.min(value);
+            }
+        }
+    }
+
+    /// Assembles a draft and keeps it when it is better; its value when it fits.
+    fn offer(&mut self, draft: Draft) -> Option<f64> {
+        match draft.assemble(self.context) {
+            Ok(assembled) => {
+                let value = assembled.value;
+                if self.best.as_ref().is_none_or(|best| assembled.precedes(best, self.context)) {
+                    self.best = Some(assembled);
+                }
+                Some(value)
+            }
+            Err(short) => {
+                self.lacks(short);
+                None
+            }
+        }
+    }
+
+    fn lacks(&mut self, bytes: u64) {
+        self.short = Some(self.short.map_or(bytes, |short| short.min(bytes)));
+    }
+
+    /// The main host holds what the engine keeps there and the first `n` layers, for every `n`.
+    fn around_the_host(&mut self) {
+        let last = self.context.items.cuts.len() - 1;
+        let comes_last = self.context.host_comes_last();
+        if !comes_last && let Some(value) = self.everything_on_the_host() {
+            self.lower = self.lower.min(value);
+        }
+        let mut earlier_excluded = true;
+        for cut in 0..=last {
+            let Some(used) = self.host_holds(cut) else { break };
+            let pace = self.host_pace(cut);
+            if !comes_last && self.best.as_ref().is_some_and(|best| pace >= best.value) {
+                self.lower = self.lower.min(pace);
+                break;
+            }
+            if cut == 0 {
+                self.single_devices();
+            }
+            let lower = self.split(cut, used, self.context.items.cuts[cut]);
+            self.lower = self.lower.min(lower);
+            if !comes_last {
+                continue;
+            }
+            if self.best.is_some() {
+                // With fewer layers on the host there is no plan, or none is known of.
+                self.lower = if earlier_excluded { self.lower } else { 0.0 };
+                return;
+            }
+            earlier_excluded &= self.lower == f64::INFINITY;
+        }
+        if comes_last && let Some(value) = self.everything_on_the_host() {
+            self.lower = if earlier_excluded { value } else { 0.0 };
+        }
+    }
+
+    fn everything_on_the_host(&mut self) -> Option<f64> {
+        if !self.context.fleet.host.as_ref()?.takes_layers {
+            return None;
+        }
+        self.offer(Draft { host: self.context.items.layers(), devices: Vec::new() })
+    }
+
+    /// What lies on the main host with the layers up to a cut; `None` when it cannot.
+    fn host_holds(&mut self, cut: usize) -> Option<u64> {
+        let host = self.context.fleet.host.as_ref()?;
+        let class = self.context.class(host.place.backend);
+        let layers = self.context.items.cuts[cut];
+        let shared = if layers == 0 { 0 } else { class.each_device };
+        let charge = self.context.rules.charges.host.get();
+        let parts = [class.resident(0, layers), shared, class.input, charge];
+        let used = parts.into_iter().fold(0_u64, u64::saturating_add);
+        let budget = self.context.fleet.budget(&host.place);
+        if used > budget {
+            self.lacks(used - budget);
+        }
+        (used <= budget && (cut == 0 || host.takes_layers)).then_some(used)
+    }
+
+    /// What the layers on the host alone cost in time.
+    fn host_pace(&self, cut: usize) -> f64 {
+        let layers = 0..self.context.items.cuts[cut];
+        match &self.context.fleet.host {
+            Some(host) if self.context.timed() => self.context.seconds(&host.place, &layers, false),
+            _ => 0.0,
+        }
+    }
+
+    /// Devices hold everything from a cut on; what is proven of that.
+    fn split(&mut self, cut: usize, host_uses: u64, host_layers: usize) -> f64 {
+        let pace = self.host_pace(cut);
+        let host_budget =
+            self.context.fleet.host.as_ref().map_or(1, |host| self.context.fleet.budget(&host.place));
+        let host_share = if host_layers > 0 { as_f64(host_uses) / as_f64(host_budget.max(1)) } else { 0.0 };
+        let with_host = |lower: f64| match self.context.options.objective {
+            Objective::Latency => lower + pace,
+            Objective::Throughput => lower.max(pace),
+            Objective::Fit if host_layers > 0 => lower + 1.0,
+            Objective::Fit => lower,
+            Objective::Balanced => lower.max(host_share),
+        };
+        let relaxed = self.posed(cut, host_uses, host_layers, None);
+        if relaxed.problem.slots.is_empty() || relaxed.problem.limit == 0 {
+            return f64::INFINITY;
+        }
+        if !bounds::hopeless(&relaxed.problem) && self.best.is_some() && !self.context.host_comes_last() {
+            let lower = with_host(self.bound(&relaxed.problem));
+            if self.best.as_ref().is_some_and(|best| lower > best.value) {
+                return lower;
+            }
+        }
+        let choices = self.choices(&relaxed);
+        let mut lower = f64::INFINITY;
+        for choice in &choices {
+            let posed = match choice {
+                None => self.posed(cut, host_uses, host_layers, None),
+                Some(_) => self.posed(cut, host_uses, host_layers, choice.as_deref()),
+            };
+            if !posed.problem.slots.is_empty() {
+                lower = lower.min(self.solved(&posed));
+            }
+        }
+        if choices.iter().any(Option::is_some) {
+            // Two devices of one pool at once were not tried: only what holds for any use of the pools is proven.
+            lower = self.relaxed_bound(&relaxed.problem);
+        }
+        with_host(lower)
+    }
+
+    fn bound(&self, problem: &Problem) -> f64 {
+        match self.context.options.objective {
+            Objective::Latency => bounds::latency(problem),
+            Objective::Throughput | Objective::Balanced => bounds::min_max(problem),
+            Objective::Fit => bounds::fewest(problem).map_or(f64::INFINITY, count),
+        }
+    }
+
+    fn relaxed_bound(&self, problem: &Problem) -> f64 {
+        if bounds::hopeless(problem) {
+            return f64::INFINITY;
+        }
+        if self.best.is_none() && matches!(subset::search(problem, problem.limit), subset::Found::Never) {
+            return f64::INFINITY;
+        }
+        self.bound(problem)
+    }
+
+    /// Solves a problem and offers what comes out; what is proven of it.
+    fn solved(&mut self, posed: &Posed) -> f64 {
+        let objective = self.context.options.objective;
+        let goal = match objective {
+            Objective::Fit => Goal::Fewest,
+            Objective::Latency => Goal::Sum,
+            Objective::Throughput | Objective::Balanced => Goal::MinMax,
+        };
+        let Solved { placement, lower, missing } = solve(&posed.problem, goal, &self.tries(posed));
+        if let Some(missing) = missing {
+            self.lacks(missing);
+        }
+        if let Some(placement) = placement {
+            let stages = placement.stages().map(|(slot, start, end)| {
+                let (layers, head) = self.context.items.unfold(&posed.fold, start, end);
+                (posed.devices[slot], layers, head)
+            });
+            let draft = Draft { host: posed.host, devices: stages.collect() };
+            self.offer(draft);
+        }
+        lower
+    }
+
+    fn tries(&self, posed: &Posed) -> Tries {
+        match self.context.options.strategy {
+            Strategy::Portfolio => Tries::Portfolio,
+            Strategy::CapacityDescending => Tries::LargestFirst,
+            Strategy::GivenOrder => {
+                let mut order: Vec<usize> = (0..posed.devices.len()).collect();
+                order.sort_by_key(|&slot| self.context.fleet.devices[posed.devices[slot]].given);
+                Tries::Given(order)
+            }
+        }
+    }
+
+    /// The problem from a cut on, with one device of each pool where `chosen` says which.
+    fn posed(&self, cut: usize, host_uses: u64, host_layers: usize, chosen: Option<&[usize]>) -> Posed {
+        let context = self.context;
+        let with_host = context.fleet.host.as_ref();
+        let charges =
+            if host_layers > 0 { &context.rules.charges.partial } else { &context.rules.charges.split };
+        let fold = Fold {
+            from: cut,
+            input: with_host.is_none(),
+            first_more: charges.first_more.get(),
+            last_more: charges.last_more.get(),
+            lone_head: with_host.is_some(),
+            whole: host_layers > 0,
+            touched: context.timed(),
+        };
+        let chains: Vec<_> =
+            (0..context.items.classes.len()).map(|class| context.items.chain(class, &fold)).collect();
+        let mut devices = Vec::new();
+        let mut slots = Vec::new();
+        for (number, device) in context.fleet.devices.iter().enumerate() {
+            if chosen.is_some_and(|chosen| !chosen.contains(&number)) {
+                continue;
+            }
+            let taken = with_host.filter(|host| host.place.pool == device.pool).map_or(0, |_| host_uses);
+            let pool = context.fleet.pools.get(device.pool).copied().unwrap_or(0);
+            let budget = pool.saturating_sub(taken).min(device.limit);
+            let class = context.class_index(device.backend);
+            let Some(slot) = slot(context, charges, device, class, budget) else { continue };
+            let chain = &chains[class];
+            if (0..chain.items()).any(|item| chain.load(item, item + 1) <= slot.room) {
+                devices.push(number);
+                slots.push(slot);
+            }
+        }
+        let limit = context.limit.min(slots.len());
+        let problem = Problem { chains, slots, hops: context.hops.clone(), limit };
+        Posed { problem, devices, fold, host: host_layers }
+    }
+
+    /// Where several devices share a pool, every way to use one of each; a single `None` where none do.
+    fn choices(&self, posed: &Posed) -> Vec<Option<Vec<usize>>> {
+        let devices = &self.context.fleet.devices;
+        let mut pools: Vec<Vec<usize>> = Vec::new();
+        for &device in &posed.devices {
+            match pools.iter_mut().find(|pool| devices[pool[0]].pool == devices[device].pool) {
+                Some(pool) => pool.push(device),
+                None => pools.push(vec![device]),
+            }
+        }
+        if pools.iter().all(|pool| pool.len() == 1) {
+            return vec![None];
+        }
+        let mut choices: Vec<Vec<usize>> = vec![Vec::new()];
+        for pool in &mut pools {
+            pool.sort_by_key(|&d| (u64::MAX - self.context.fleet.budget(&devices[d]), d));
+            let more = if choices.len() * pool.len() > CHOICES { &pool[..1] } else { &pool[..] };
+            let longer = choices.iter().flat_map(|choice| {
+                more.iter().map(|&device| {
+                    let mut choice = choice.clone();
+                    choice.push(device);
+                    choice
+                })
+            });
+            choices = longer.collect();
+        }
+        choices.into_iter().map(Some).collect()
+    }
+}
+
+fn count(n: usize) -> f64 {
+    as_f64(u64::try_from(n).unwrap_or(u64::MAX))
+}
+
+fn slot(
+    context: &Context<'_>,
+    charges: &StageCharges,
+    device: &crate::fleet::Candidate,
+    class: usize,
+    budget: u64,
+) -> Option<Slot> {
+    let own = charges.each.get().saturating_add(context.items.classes[class].each_device);
+    let room = budget.checked_sub(own)?;
+    let group = context.group(&device.device.node);
+    Some(if context.timed() {
+        Slot { class, room, fixed: 0, rate: context.rate(device), group }
+    } else {
+        Slot { class, room, fixed: own, rate: as_f64(budget.max(1)), group }
+    })
+}
