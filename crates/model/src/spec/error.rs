@@ -167,7 +167,8 @@ impl std::fmt::Display for ModelWarning {
             Self::Unplaced { tensor, count, bytes } => {
                 write!(
                     f,
-                    "{count} tensors belong to no known part, '{tensor}' first; their {bytes} are counted with the input"
+                    "tensors of no known part count with the input: {count} with {}, the first is '{tensor}'",
+                    bytes.scaled()
                 )
             }
             Self::Reader { text } => f.write_str(text),

@@ -91,7 +91,14 @@ impl ModelSpec {
                 cut_after: !block.uncut,
             })
         };
-        layers.map(resolve).collect()
+        let layers: Vec<LayerSpec> = layers.map(resolve).collect::<Result<_, _>>()?;
+        let all = layers.iter().flat_map(|layer| [layer.weights_bytes, layer.kv_bytes]);
+        let too_large = || EstimateError::TooLarge {
+            what: "the bytes of all layers",
+            factors: format!("{} layers, {} cells", layers.len(), settled.context.total),
+        };
+        Bytes::checked_sum(all).ok_or_else(too_large)?;
+        Ok(layers)
     }
 
     /// All bytes of a layer, but of its experts only the share that a token uses, rounded down.

@@ -1,6 +1,15 @@
 //! What models take, against measurements, published totals and situations with known answers.
 
-mod behaviour;
+mod caches;
+#[cfg(feature = "safetensors")]
+mod checkpoints;
 mod fixture;
+mod hand;
+#[cfg(feature = "list")]
+mod lists;
 mod measured;
+#[cfg(all(feature = "gguf", feature = "list", feature = "safetensors"))]
+mod opening;
+mod refusals;
 mod totals;
+mod weights;

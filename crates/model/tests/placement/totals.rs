@@ -104,5 +104,5 @@ fn the_heavier_layers_of_a_published_file_are_those_of_its_header_not_of_a_formu
     // Its converter counted layers as text: 0, 1, 10, 11, ..
     let llama = [0, 1, 2, 3, 6, 10, 13, 16, 19, 21, 24, 27, 28, 29, 30, 31];
     assert_eq!(heavy("llama-3.1-8b", "Q4_K_M"), llama);
-    assert_eq!(heavy("mistral-7b-v0.3", "Q4_0"), []);
+    assert!(heavy("mistral-7b-v0.3", "Q4_0").is_empty());
 }

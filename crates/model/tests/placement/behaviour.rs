@@ -1,1 +1,0 @@
-//! Situations with known answers.
