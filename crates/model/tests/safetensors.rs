@@ -188,10 +188,30 @@ fn headers_that_cannot_be_are_refused() {
         4,
         expect!["m.safetensors, header, line 1 column 44: tensor 'a': duplicate field `shape`"],
     );
-    refused(r#"{"a":["F32",[1],[0,4]]}"#, 4, expect!["m.safetensors, header, line 1 column 6: tensor 'a': invalid type: sequence, expected an object of dtype, shape and data_offsets"]);
-    refused(r#"{"__metadata__":{"format":1}}"#, 0, expect!["m.safetensors, header, line 1 column 28: invalid type: integer `1`, expected a text"]);
-    refused(r#"{"__metadata__":{},"__metadata__":{}}"#, 0, expect!["m.safetensors, header, line 1 column 34: duplicate field `__metadata__`"]);
-    refused(r"[]", 0, expect!["m.safetensors, header, line 1 column 1: invalid type: sequence, expected an object of tensors by name"]);
+    refused(
+        r#"{"a":["F32",[1],[0,4]]}"#,
+        4,
+        expect![
+            "m.safetensors, header, line 1 column 6: tensor 'a': invalid type: sequence, expected an object of dtype, shape and data_offsets"
+        ],
+    );
+    refused(
+        r#"{"__metadata__":{"format":1}}"#,
+        0,
+        expect!["m.safetensors, header, line 1 column 28: invalid type: integer `1`, expected a text"],
+    );
+    refused(
+        r#"{"__metadata__":{},"__metadata__":{}}"#,
+        0,
+        expect!["m.safetensors, header, line 1 column 34: duplicate field `__metadata__`"],
+    );
+    refused(
+        r"[]",
+        0,
+        expect![
+            "m.safetensors, header, line 1 column 1: invalid type: sequence, expected an object of tensors by name"
+        ],
+    );
     refused("", 0, expect!["m.safetensors, header, line 1 column 0: EOF while parsing a value"]);
     refused("{} x", 0, expect!["m.safetensors, header, line 1 column 4: trailing characters"]);
     refused(
@@ -199,9 +219,23 @@ fn headers_that_cannot_be_are_refused() {
         5,
         expect!["m.safetensors: byte 10: the data of the tensors ends here, but the file has 5 bytes more"],
     );
-    refused(&"[".repeat(100_000), 0, expect!["m.safetensors, header, line 1 column 1: invalid type: sequence, expected an object of tensors by name"]);
-    refused(&format!(r#"{{"a":{}"#, r#"{"dtype":"#.repeat(100_000)), 0, expect!["m.safetensors, header, line 1 column 15: tensor 'a': invalid type: map, expected a name"]);
-    refused(&format!(r#"{{"{}":1}}"#, "x".repeat(1025)), 0, expect!["m.safetensors, header, line 1 column 1029: a name has 1025 bytes; at most 1024 can be read"]);
+    refused(
+        &"[".repeat(100_000),
+        0,
+        expect![
+            "m.safetensors, header, line 1 column 1: invalid type: sequence, expected an object of tensors by name"
+        ],
+    );
+    refused(
+        &format!(r#"{{"a":{}"#, r#"{"dtype":"#.repeat(100_000)),
+        0,
+        expect!["m.safetensors, header, line 1 column 15: tensor 'a': invalid type: map, expected a name"],
+    );
+    refused(
+        &format!(r#"{{"{}":1}}"#, "x".repeat(1025)),
+        0,
+        expect!["m.safetensors, header, line 1 column 1029: a name has 1025 bytes; at most 1024 can be read"],
+    );
 }
 
 #[test]
