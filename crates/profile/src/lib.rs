@@ -1,5 +1,44 @@
 //! What this machine is: processors, memory, accelerators.
+//!
+//! It looks and reports. It reserves nothing, plans nothing, and keeps no thread.
+//!
+//! # Invariants
+//!
+//! - Nothing panics and nothing is made up: a probe reports what it found, or why it found nothing.
+//! - A profile holds only what changes rarely. What is free is read apart, as [`FreeMemory`] and [`MemoryReading`].
+//! - A fast look loads no driver.
+//! - One device that fails never hides another.
+//! - `unsafe` stands where the processor's register is read and where the driver is called, and nowhere else.
+//!
+//! ```
+//! use plimsoll_profile::{Presence, SystemProfile};
+//!
+//! let machine = SystemProfile::detect_fast();
+//! assert!(machine.recommended_workers() >= 1);
+//! if let Presence::Found(memory) = &machine.memory {
+//!     assert!(memory.total <= memory.host_total);
+//! }
+//! ```
+//!
+//! Features: `cpu` (instruction sets from the processor's registers), `cuda` (NVIDIA's devices; the driver is loaded at
+//! run time when it is there). Without them those probes answer [`Absence::NotCompiled`].
 
 mod backend;
+mod cpu;
+mod detect;
+mod gpu;
+mod kernel;
+mod presence;
+mod system;
+#[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
+mod xcr0;
 
 pub use backend::{GpuBackend, UnknownBackend};
+pub use detect::FreeMemory;
+pub use gpu::read_free;
+pub use kernel::{Machine, MemoryReading};
+pub use presence::{Absence, Presence};
+pub use system::{
+    AccelerationMode, Accelerator, AcceleratorKind, CgroupVersion, Cores, CpuFeatures, CpuProfile, CpuQuota,
+    Health, MemoryLimit, MemoryProfile, Probe, ProbeMode, Source, SystemProfile,
+};

@@ -1,0 +1,107 @@
+/* A driver that exists only in tests. What it answers is set in the environment. */
+#include <stdlib.h>
+#include <string.h>
+
+static int number(const char *name, int otherwise) {
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
+}
+
+static int garbage(void) { return number("FAKE_GARBAGE", 0); }
+static int lost(int device) { return number("FAKE_LOST", -1) == device; }
+
+int cuInit(unsigned flags) { return flags ? 1 : number("FAKE_INIT", 0); }
+
+int cuDeviceGetCount(int *count) {
+    *count = number("FAKE_COUNT", 2);
+    return 0;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    *device = ordinal;
+    return number("FAKE_GONE", -1) == ordinal ? 101 : 0;
+}
+
+int cuDeviceGetName(char *name, int room, int device) {
+    if (lost(device)) return 999;
+    if (garbage()) {
+        memset(name, 0xff, room); /* no end, not text */
+        return 0;
+    }
+    strncpy(name, device ? "NVIDIA A100-SXM4-40GB MIG 1g.5gb" : "NVIDIA GeForce RTX 4090", room);
+    return 0;
+}
+
+int cuDeviceTotalMem_v2(size_t *total, int device) {
+    if (lost(device)) return 999;
+    switch (garbage()) {
+    case 1: *total = 0; return 0;
+    case 2: *total = (size_t)-1; return 0;
+    case 3: return 1234567;
+    }
+    *total = device ? (size_t)5 << 30 : (size_t)24 << 30;
+    return 0;
+}
+
+#ifndef WITHOUT_ATTRIBUTES
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    if (lost(device)) return 999;
+    if (garbage()) {
+        *value = garbage() == 1 ? -1 : 0x7fffffff;
+        return garbage() == 3 ? 1234567 : 0;
+    }
+    switch (attribute) {
+    case 16: *value = device ? 14 : 128; return 0;
+    case 18: *value = number("FAKE_INTEGRATED", 0); return 0;
+    case 33: *value = 1 + device; return 0;
+    case 34: *value = 0; return 0;
+    case 36: *value = device ? 1215000 : 10501000; return 0;
+    case 37: *value = device ? 5120 : 384; return 0;
+    case 50: *value = 0; return 0;
+    case 75: *value = 8; return 0;
+    case 76: *value = device ? 0 : 9; return 0;
+    }
+    return 1;
+}
+#endif
+
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
+    if (lost(device)) return 999;
+    memset(uuid, garbage() ? 0 : 0x10 + device, 16);
+    return 0;
+}
+
+#ifndef WITHOUT_CONTEXTS
+static int retained, pushed;
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    retained += 1;
+    *context = (void *)(size_t)(device + 1);
+    return number("FAKE_RETAIN", 0);
+}
+
+int cuCtxPushCurrent_v2(void *context) {
+    pushed = (int)(size_t)context;
+    return 0;
+}
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    if (!retained || !pushed) return 201; /* no context is current */
+    *total = (size_t)24 << 30;
+    *free = number("FAKE_FREE", 0) ? (size_t)99 << 30 : (size_t)pushed << 30;
+    return 0;
+}
+
+int cuCtxPopCurrent_v2(void **context) {
+    *context = (void *)(size_t)pushed;
+    pushed = 0;
+    return 0;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    (void)device;
+    if (pushed || !retained) return 1;
+    retained -= 1;
+    return 0;
+}
+#endif
