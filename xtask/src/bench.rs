@@ -186,31 +186,40 @@ fn peer<'f>(figures: &'f BTreeMap<Id, Figure>, (group, function, input): &Id) ->
 
 /// One row a benchmark; a ratio above one means that we are faster than what stands in its heading.
 fn table(figures: &BTreeMap<Id, Figure>, against: Option<&str>) -> String {
-    let heading = [
-        "benchmark",
-        "median",
-        "p5",
-        "peer / ours",
-        &against.map_or(String::new(), |a| format!("{a} / now")),
-    ]
-    .map(str::to_owned);
-    let rows = figures.iter().map(|(id, figure)| {
-        let parts = [&id.0, &id.1, &id.2];
-        let name: Vec<&str> = parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-        let ratio = |other: Option<f64>| {
-            other.map_or(String::new(), |other| format!("{:.2}x", other / figure.median))
-        };
-        let peer = ratio(peer(figures, id).map(|peer| peer.median));
-        [name.join("/"), duration(figure.median), duration(figure.p5), peer, ratio(figure.saved)]
+    let saved = against.map_or(String::new(), |against| format!("{against} / now"));
+    let heading = ["benchmark", "median", "p5", "peer / ours", "at p5", &saved].map(str::to_owned);
+    let mut ids: Vec<&Id> = figures.keys().collect();
+    // Sizes in the order of numbers, so that growth is read from top to bottom.
+    ids.sort_by_key(|(group, function, input)| (group, function, input.parse::<u64>().ok(), input));
+    let rows = ids.into_iter().map(|id| {
+        let figure = &figures[id];
+        let parts = [&id.0, &id.1, &id.2].into_iter().map(String::as_str);
+        let name: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+        let peer = peer(figures, id);
+        [
+            name.join("/"),
+            duration(figure.median),
+            duration(figure.p5),
+            ratio(peer.map(|peer| peer.median), figure.median),
+            ratio(peer.map(|peer| peer.p5), figure.p5),
+            ratio(figure.saved, figure.median),
+        ]
     });
-    let rows: Vec<[String; 5]> = std::iter::once(heading).chain(rows).collect();
-    let widths: Vec<usize> =
-        (0..5).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+    aligned(&std::iter::once(heading).chain(rows).collect::<Vec<_>>())
+}
+
+fn ratio(other: Option<f64>, ours: f64) -> String {
+    other.map_or(String::new(), |other| format!("{:.2}x", other / ours))
+}
+
+/// Names to the left, figures to the right.
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for row in rows {
-        let mut line = format!("{:<width$}", row[0], width = widths[0]);
-        for column in 1..5 {
-            line += &format!("  {:>width$}", row[column], width = widths[column]);
+        let mut line = format!("{:<width$}", row[0], width = width(0));
+        for (column, cell) in row.iter().enumerate().skip(1) {
+            line += &format!("  {cell:>width$}", width = width(column));
         }
         text += line.trim_end();
         text.push('\n');
@@ -250,11 +259,11 @@ mod tests {
         assert_eq!(
             table(&figures, Some("monday")),
             "\
-benchmark                    median         p5  peer / ours  monday / now
+benchmark                    median         p5  peer / ours  at p5  monday / now
 cold/plimsoll/1000           2.00 s     1.00 s
 warm/ghostlink-core/1000   56.00 µs   28.00 µs
-warm/plimsoll/1000          8.00 µs    4.00 µs        7.00x         0.50x
 warm/plimsoll/80          900.00 ns  450.00 ns
+warm/plimsoll/1000          8.00 µs    4.00 µs        7.00x  7.00x         0.50x
 "
         );
     }

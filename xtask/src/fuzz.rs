@@ -1,13 +1,13 @@
 //! `cargo xtask fuzz`: the readers of model files against inputs that look for new paths.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
 /// The version of cargo-fuzz that is installed when there is none.
 const CARGO_FUZZ: &str = "0.13.2";
 
-/// Where the targets are.
+/// Where the targets are, with the inputs to begin from in `seeds/<target>`.
 const FOLDER: &str = "crates/model/fuzz";
 
 /// What to fuzz.
@@ -41,7 +41,16 @@ pub(crate) fn run(args: &FuzzArgs) -> Result<()> {
         let mut fuzz = shell::cargo();
         // The instrumentation needs flags that a stable compiler accepts only with this variable.
         fuzz.env("RUSTC_BOOTSTRAP", "1");
-        fuzz.args(["fuzz", "run", "--fuzz-dir", FOLDER, target, "--"]);
+        fuzz.args(["fuzz", "run", "--fuzz-dir", FOLDER, target]);
+        let seeds = format!("{FOLDER}/seeds/{target}");
+        if shell::root().join(&seeds).is_dir() {
+            // What is found goes to the first folder, which git ignores; the seeds are only read.
+            let corpus = format!("{FOLDER}/corpus/{target}");
+            std::fs::create_dir_all(shell::root().join(&corpus))
+                .with_context(|| format!("cannot make {corpus}"))?;
+            fuzz.args([corpus, seeds]);
+        }
+        fuzz.arg("--");
         fuzz.arg(format!("-max_total_time={}", args.seconds))
             .args(["-malloc_limit_mb=64", "-print_final_stats=1"]);
         shell::show(&mut fuzz)?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::shell;
 
@@ -23,7 +23,7 @@ const LISTS: [&str; 2] = [".config/python.txt", ".config/models.txt"];
 ///
 /// # Errors
 ///
-/// When something is missing that cannot be installed from here; the text ends with what to type.
+/// When something is missing that cannot be installed from here; the text says what to type.
 pub(crate) fn prepare() -> Result<Python> {
     let home = shell::root().join(".venv");
     let wanted = LISTS.map(|list| std::fs::read_to_string(shell::root().join(list)));
@@ -58,10 +58,10 @@ fn make_environment(home: &Path) -> Result<()> {
     let Err(first) = make("python3") else { return Ok(()) };
     let install = format!("apt-get install -y {}", DEBIAN.join(" "));
     if !Path::new("/etc/debian_version").exists() {
-        bail!("{first:#}\ninstall Python 3 with its venv module, then repeat");
+        return Err(first.context("there is no Python 3 with its venv module; install it, then repeat"));
     }
     if !is_root() {
-        bail!("{first:#}\ntype: sudo {install}");
+        return Err(first.context(format!("there is no Python 3 with its venv module; type: sudo {install}")));
     }
     println!("{install}");
     let apt = || {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 /// The folder that holds the workspace's `Cargo.toml`.
 pub(crate) fn root() -> PathBuf {
@@ -50,8 +50,11 @@ pub(crate) fn cargo() -> Command {
 
 /// The command as a person would type it.
 pub(crate) fn typed(command: &Command) -> String {
-    let name =
-        Path::new(command.get_program()).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let program = Path::new(command.get_program());
+    let name = match program.strip_prefix(root()) {
+        Ok(ours) => ours.to_string_lossy().into_owned(),
+        Err(_) => program.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+    };
     let set = command.get_envs().filter_map(|(key, value)| {
         let value = value?.to_string_lossy();
         let quoted = if value.contains(' ') { format!("\"{value}\"") } else { value.into_owned() };
@@ -76,14 +79,15 @@ pub(crate) fn show(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command in silence; a failure carries everything that it printed.
+/// Runs the command in silence; a failure says which command it was, and carries what it printed as its cause.
 pub(crate) fn quiet(command: &mut Command) -> Result<String> {
     let line = typed(command);
     let output = command.output().with_context(|| format!("cannot start `{line}`"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        bail!("{}{}\n`{line}` failed ({})", stderr, stdout, output.status);
+        let printed = anyhow!("{}{}", stderr.trim_end(), stdout.trim_end());
+        return Err(printed.context(format!("`{line}` failed ({})", output.status)));
     }
     Ok(stdout)
 }

@@ -100,7 +100,7 @@ fn prepare(gpu: bool) -> Result<Environment> {
         Err(error) if shell::in_ci() => {
             return Err(error.context("tests lack Python packages, and in CI nothing is skipped"));
         }
-        Err(error) => println!("skipped: comparisons with Python's reader and a real model: {error:#}"),
+        Err(error) => println!("skipped: comparisons with Python's reader and a real model: {error}"),
     }
     Ok(environment)
 }
