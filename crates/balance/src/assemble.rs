@@ -24,8 +24,6 @@ pub(crate) struct Draft {
 pub(crate) struct Assembled {
     pub(crate) draft: Draft,
     pub(crate) stages: Vec<Stage>,
-    /// Stage times and the hops between them.
-    pub(crate) seconds: f64,
     /// What the objective compares, before any ties.
     pub(crate) value: f64,
     /// Stage times or used shares, the largest first.
@@ -94,7 +92,7 @@ impl Draft {
             Objective::Latency => seconds,
             Objective::Throughput | Objective::Balanced => largest,
         };
-        Ok(Assembled { draft: self, stages, seconds, value, costs })
+        Ok(Assembled { draft: self, stages, value, costs })
     }
 
     fn parts<'a>(&self, context: &'a Context<'_>) -> Vec<Part<'a>> {

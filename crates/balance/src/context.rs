@@ -146,8 +146,10 @@ impl<'a> Context<'a> {
         let (needs, index) = pieces.min()?;
         // Where the head may lie alone, a device that takes no layer may still take that.
         let alone = if self.fleet.host.is_some() && !is_host { class.head } else { u64::MAX };
-        let lacks = needs.min(alone).checked_sub(room).filter(|&lacks| lacks > 0)?;
-        Some((StoppedBy::Layer { index, needs: bytes(needs), room: bytes(room) }, lacks))
+        if needs.min(alone) <= room {
+            return None;
+        }
+        Some((StoppedBy::Layer { index, needs: bytes(needs), room: bytes(room) }, needs - room))
     }
 
     /// Seconds for one token to pass layers on a place.

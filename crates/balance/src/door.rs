@@ -103,7 +103,7 @@ fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
     for place in places {
         let device = &place.device;
         match place.speed {
-            None if context.timed() || used(device) => {
+            None => {
                 assumed.push(Assumption::UnknownSpeed { device: device.clone() });
             }
             Some(speed) if !context.equal_speeds && (context.timed() || used(device)) => {
@@ -111,7 +111,7 @@ fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
                     assumed.push(Assumption::Bandwidth { device: device.clone(), rate: speed.rate, by_name });
                 }
             }
-            None | Some(_) => {}
+            Some(_) => {}
         }
     }
     let mut links = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! Layers to unlike devices: exact and certified planners, and an independent auditor.
 
 mod assemble;
+mod audit;
 mod context;
 mod core;
 mod door;
@@ -15,6 +16,7 @@ mod speeds;
 mod stopped;
 mod workload;
 
+pub use audit::{Finding, audit};
 pub use door::plan;
 pub use error::{Certificate, PlanError, Refusal, Verdict};
 pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedBy};

@@ -111,6 +111,11 @@ impl<'a> Search<'a> {
             if !comes_last {
                 continue;
             }
+            if cut == last
+                && let Some(value) = self.everything_on_the_host()
+            {
+                self.lower = self.lower.min(value);
+            }
             if self.best.is_some() {
                 // With fewer layers on the host there is no plan, or none is known of.
                 self.lower = if earlier_excluded { self.lower } else { 0.0 };

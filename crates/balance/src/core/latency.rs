@@ -65,7 +65,7 @@ fn row(problem: &Problem, order: &[usize], rows: &[Row], index: usize) -> Row {
     let seconds = |start, end| problem.cost(slot, start, end);
     let into = |start: usize| -> (f64, Option<usize>) {
         if start == 0 {
-            return (problem.hops.into_first(slot.group), None);
+            return (problem.hops.first_hop(slot.group), None);
         }
         let (mut least, mut previous) = (f64::INFINITY, None);
         for (place, row) in rows.iter().enumerate() {
@@ -105,8 +105,8 @@ fn row(problem: &Problem, order: &[usize], rows: &[Row], index: usize) -> Row {
         }
     }
     // With the last item a run may be lighter or forbidden: every start is looked at.
-    for start in 0..items {
-        if arrivals[start].0.is_finite() && chain.fits(start, items, slot.room) {
+    for (start, arrival) in arrivals.iter().enumerate() {
+        if arrival.0.is_finite() && chain.fits(start, items, slot.room) {
             take(start, items);
         }
     }

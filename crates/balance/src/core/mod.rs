@@ -61,7 +61,7 @@ impl Hops {
     }
 
     /// Into the group that holds the first item.
-    pub(crate) fn into_first(&self, to: usize) -> f64 {
+    pub(crate) fn first_hop(&self, to: usize) -> f64 {
         self.through.map_or(0.0, |main| self.direct(main, to))
     }
 

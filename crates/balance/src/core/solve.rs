@@ -263,7 +263,7 @@ fn sum(problem: &Problem, placement: &Placement) -> f64 {
         let slot = &problem.slots[index];
         seconds += match previous {
             Some(group) => problem.hops.seconds(group, slot.group),
-            None => problem.hops.into_first(slot.group),
+            None => problem.hops.first_hop(slot.group),
         };
         seconds += problem.cost(slot, start, end);
         previous = Some(slot.group);
@@ -273,7 +273,7 @@ fn sum(problem: &Problem, placement: &Placement) -> f64 {
 
 fn fewest(problem: &Problem, tries: &Tries) -> Solved {
     let mut least = bounds::fewest(problem).unwrap_or(usize::MAX);
-    let (orders, mut complete) = orders_of(problem, Goal::Fewest, tries);
+    let (orders, complete) = orders_of(problem, Goal::Fewest, tries);
     let mut fits: Option<Vec<usize>> = None;
     let mut used = usize::MAX;
     for placement in orders.iter().filter_map(|order| walk::fill(problem, order)) {
@@ -282,25 +282,31 @@ fn fewest(problem: &Problem, tries: &Tries) -> Solved {
             fits = Some(placement.stages().map(|stage| stage.0).collect());
         }
     }
-    // The walk of every order uses the fewest slots only if it could skip some: the search over sets can.
-    complete &= fits.is_none();
+    if fits.is_none() && complete {
+        return Solved { placement: None, lower: f64::INFINITY, missing: missing(problem, tries) };
+    }
+    // A walk uses the slots as they come; with fewer ones, a search has to choose which.
     let mut count = least;
-    while count < used && count <= problem.limit && !complete {
-        match subset::search(problem, count) {
-            Found::Fits(order) if matches!(tries, Tries::Portfolio) => {
-                used = order.len();
-                fits = Some(order);
-            }
-            Found::Fits(_) => break,
-            Found::Never if least == count => least = count + 1,
-            Found::Never | Found::Unknown => {}
+    while count < used && count <= problem.limit.min(problem.slots.len()) {
+        let found = subset::search(problem, count);
+        if matches!(found, Found::Never) && least == count {
+            least = count + 1;
+        }
+        let order = match (found, tries) {
+            (Found::Never, _) => None,
+            (Found::Fits(order), Tries::Portfolio) => Some(order),
+            (Found::Unknown, Tries::Portfolio) => None,
+            (Found::Fits(_) | Found::Unknown, _) => filled_by(problem, count, &orders),
+        };
+        if let Some(order) = order {
+            used = order.len();
+            fits = Some(order);
         }
         count += 1;
     }
     let Some(fits) = fits else {
-        let never = complete || least > problem.limit.min(problem.slots.len());
-        let lower =
-            if never { f64::INFINITY } else { super::as_f64(u64::try_from(least).unwrap_or(u64::MAX)) };
+        let never = least > problem.limit.min(problem.slots.len());
+        let lower = if never { f64::INFINITY } else { counted(least) };
         return Solved { placement: None, lower, missing: missing(problem, tries) };
     };
     let mut few = problem.clone();
@@ -309,7 +315,22 @@ fn fewest(problem: &Problem, tries: &Tries) -> Solved {
     for order in orders_of(&few, Goal::MinMax, tries).0.iter().chain([&fits]) {
         found.try_order(order);
     }
-    found.finish(super::as_f64(u64::try_from(least).unwrap_or(u64::MAX)), tries)
+    found.finish(counted(least), tries)
+}
+
+fn counted(n: usize) -> f64 {
+    super::as_f64(u64::try_from(n).unwrap_or(u64::MAX))
+}
+
+/// A choice of `count` slots of one of these orders, in its sequence, that fits.
+fn filled_by(problem: &Problem, count: usize, orders: &[Vec<usize>]) -> Option<Vec<usize>> {
+    let mut few = problem.clone();
+    few.limit = count;
+    let choices = orders.iter().flat_map(|order| orders::shortened(&few, order).0);
+    choices
+        .filter_map(|order| walk::fill(&few, &order))
+        .next()
+        .map(|placement| placement.stages().map(|stage| stage.0).collect())
 }
 
 /// The fewest bytes by which one slot would have to be larger, over the orders tried.

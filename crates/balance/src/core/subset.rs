@@ -4,7 +4,7 @@
 //! first one that reaches the end is a smallest one. A state whose reach cannot be completed by the largest rooms that
 //! are left is dropped; where the rooms are tight, few states remain.
 
-use super::{Placement, Problem};
+use super::Problem;
 
 /// States kept per size; beyond, those that waste most are dropped and nothing is proven any more.
 const BEAM: usize = 20_000;
@@ -55,7 +55,7 @@ pub(crate) fn search(problem: &Problem, limit: usize) -> Found {
                 let reach = problem.chain(slot).reach(state.reach, slot.room);
                 let set = state.set | (1 << at);
                 if reach == items {
-                    return Found::Fits(backtrack(&levels, &slots, used, parent, index));
+                    return Found::Fits(backtrack(&levels, used, parent, index));
                 }
                 if reach > state.reach
                     && left_holds(problem, &slots, set, limit - used - 1, smallest.load(reach, items))
@@ -99,7 +99,7 @@ fn waste(problem: &Problem, slots: &[usize], smallest: &super::chain::Chain, sta
     rooms.saturating_sub(u128::from(smallest.load(0, state.reach)))
 }
 
-fn backtrack(levels: &[Vec<State>], _slots: &[usize], used: usize, parent: usize, last: usize) -> Vec<usize> {
+fn backtrack(levels: &[Vec<State>], used: usize, parent: usize, last: usize) -> Vec<usize> {
     let mut order = vec![last];
     let mut at = parent;
     for level in levels[..=used].iter().skip(1).rev() {
@@ -108,9 +108,4 @@ fn backtrack(levels: &[Vec<State>], _slots: &[usize], used: usize, parent: usize
     }
     order.reverse();
     order
-}
-
-/// The order that the search found, filled.
-pub(crate) fn filled(problem: &Problem, order: &[usize]) -> Option<Placement> {
-    super::walk::fill(problem, order)
 }

@@ -25,7 +25,9 @@ pub(crate) fn missing(problem: &Problem, order: &[usize]) -> Option<u64> {
     let (&last, before) = order.split_last()?;
     let (_, start) = run(problem, before);
     let slot = &problem.slots[last];
-    Some(problem.chain(slot).load(start, problem.items()).saturating_sub(slot.room))
+    let short = problem.chain(slot).load(start, problem.items()).checked_sub(slot.room)?;
+    // Where one slot may not hold everything, more room would not help the only one that takes something.
+    (short > 0 && (start > 0 || problem.chain(slot).whole())).then_some(short)
 }
 
 /// How many slots a best-fit step looks at.

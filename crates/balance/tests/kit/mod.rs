@@ -1,24 +1,27 @@
 //! Small clusters and models for tests.
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
+pub(crate) mod instance;
+pub(crate) mod oracle;
+
 use plimsoll_balance::{LayerSpec, Workload};
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node, NodeStatus, Pool};
 use plimsoll_model::{Footprint, ResolvedContext};
 use plimsoll_units::{Bytes, BytesPerSec, DeviceId, DeviceRef, Generation, NodeId, PoolId};
 
 pub(crate) fn node_id(name: &str) -> NodeId {
-    NodeId::new(name).unwrap()
+    NodeId::new(name).expect("a legal name")
 }
 
 pub(crate) fn device_ref(node: &str, device: &str) -> DeviceRef {
-    DeviceRef { node: node_id(node), device: DeviceId::new(device).unwrap() }
+    DeviceRef { node: node_id(node), device: DeviceId::new(device).expect("a legal name") }
 }
 
 /// A pool with everything free.
 pub(crate) fn pool(id: &str, bytes: u64) -> Pool {
     let bytes = Bytes::new(bytes);
     Pool {
-        id: PoolId::new(id).unwrap(),
+        id: PoolId::new(id).expect("a legal name"),
         total: bytes,
         reserve: None,
         cap: None,
@@ -29,9 +32,9 @@ pub(crate) fn pool(id: &str, bytes: u64) -> Pool {
 
 pub(crate) fn device(id: &str, pool: &str, backend: GpuBackend, bandwidth: Option<u64>) -> Device {
     Device {
-        id: DeviceId::new(id).unwrap(),
+        id: DeviceId::new(id).expect("a legal name"),
         name: None,
-        pool: PoolId::new(pool).unwrap(),
+        pool: PoolId::new(pool).expect("a legal name"),
         limit: None,
         backend,
         bandwidth: bandwidth.map(BytesPerSec::new),

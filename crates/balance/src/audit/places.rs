@@ -1,0 +1,149 @@
+//! Whether everything lies where it may.
+
+use plimsoll_cluster::{GpuBackend, Node, NodeStatus};
+use plimsoll_model::LayerSpec;
+use plimsoll_units::DeviceRef;
+
+use super::{Case, Finding};
+use crate::plan::Stage;
+use crate::workload::HostUse;
+
+impl<'a> Case<'a> {
+    /// The layers of the footprint that a backend's buffers follow, by index.
+    pub(super) fn layers(&self, backend: GpuBackend) -> Vec<LayerSpec> {
+        let footprint = self.workload.on(backend).or_else(|| self.workload.footprints.first());
+        let mut layers = footprint.map(|f| f.layers.clone()).unwrap_or_default();
+        layers.sort_by_key(|layer| layer.index);
+        layers
+    }
+
+    /// The node that runs the engine, where one has to.
+    pub(super) fn main(&self) -> Option<&'a Node> {
+        if self.rules.host == HostUse::Ordinary {
+            return None;
+        }
+        let mut marked = self.snapshot.nodes.iter().filter(|node| node.main);
+        match (marked.next(), marked.next()) {
+            (Some(main), None) => return Some(main),
+            (Some(_), Some(_)) => return None,
+            (None, _) => {}
+        }
+        let mut local = self.snapshot.nodes.iter().filter(|node| node.rpc.is_none());
+        match (local.next(), local.next()) {
+            (Some(main), None) => Some(main),
+            _ => None,
+        }
+    }
+
+    /// Whether a stage is the main node's host.
+    pub(super) fn is_main_host(&self, device: &DeviceRef) -> bool {
+        self.main().is_some_and(|main| main.id == device.node && device.device.as_str() == "host")
+    }
+
+    /// Whether a stage holds a layer or the head.
+    pub(super) fn works(stage: &Stage) -> bool {
+        stage.head || stage.layers.start != stage.layers.end
+    }
+
+    /// Cover, sequence and cuts.
+    pub(super) fn order(&self, findings: &mut Vec<Finding>) {
+        let layers = self.layers(GpuBackend::Cpu);
+        let in_a_row = layers.windows(2).all(|pair| pair[0].index.checked_add(1) == Some(pair[1].index));
+        if !in_a_row || self.workload.footprints.is_empty() {
+            findings.push(Finding::Workload);
+            return;
+        }
+        let Some((first, last)) = layers.first().zip(layers.last()) else {
+            findings.extend(self.plan.stages.first().map(|s| Finding::Idle { device: s.device.clone() }));
+            return;
+        };
+        let mut next = first.index;
+        let end = last.index.saturating_add(1);
+        for stage in &self.plan.stages {
+            if stage.layers.start != next || stage.layers.end < stage.layers.start {
+                let (start, expected) = (stage.layers.start, next);
+                findings.push(Finding::Order { device: stage.device.clone(), start, expected });
+            }
+            next = stage.layers.end;
+            let cuttable = |layer: &&LayerSpec| layer.index.checked_add(1) == Some(next) && next < end;
+            let illegal = self.workload.footprints.iter().any(|footprint| {
+                footprint.layers.iter().find(cuttable).is_some_and(|layer| !layer.cut_after)
+            });
+            if illegal && next > first.index {
+                findings.push(Finding::Cut { index: next - 1 });
+            }
+        }
+        if next != end {
+            findings.push(Finding::Cover { held: next, all: end });
+        }
+    }
+
+    /// Devices, hosts, input and head.
+    pub(super) fn places(&self, findings: &mut Vec<Finding>) {
+        let stages = &self.plan.stages;
+        for (at, stage) in stages.iter().enumerate() {
+            if stages[..at].iter().any(|s| s.device == stage.device) {
+                findings.push(Finding::Repeated { device: stage.device.clone() });
+            }
+            if let Some(reason) = self.unusable(stage) {
+                findings.push(Finding::Unusable { device: stage.device.clone(), reason });
+            }
+            if !Self::works(stage) && !stage.input {
+                findings.push(Finding::Idle { device: stage.device.clone() });
+            }
+            if stage.input != (at == 0) {
+                findings.push(Finding::Misplaced { what: "input", device: stage.device.clone() });
+            }
+            if stage.head != (at + 1 == stages.len()) {
+                findings.push(Finding::Misplaced { what: "head", device: stage.device.clone() });
+            }
+            let empty = stage.layers.is_empty();
+            if empty && self.rules.host == HostUse::Ordinary {
+                findings.push(Finding::Idle { device: stage.device.clone() });
+            }
+        }
+        if self.rules.host == HostUse::FirstLayersOfMain
+            && stages.first().is_some_and(|first| !self.is_main_host(&first.device))
+        {
+            findings.push(Finding::NoHost);
+        }
+        let used = stages.iter().filter(|s| Self::works(s) && !self.is_main_host(&s.device)).count();
+        for limit in [self.rules.max_devices, self.options.max_devices].into_iter().flatten() {
+            let used = u64::try_from(used).unwrap_or(u64::MAX);
+            if used > u64::from(limit) {
+                findings.push(Finding::TooMany { used, limit });
+            }
+        }
+    }
+
+    fn unusable(&self, stage: &Stage) -> Option<&'static str> {
+        let Some(node) = self.snapshot.node(&stage.device.node) else {
+            return Some("there is no such node");
+        };
+        if node.drained {
+            return Some("its node is drained");
+        }
+        if node.status == NodeStatus::Failed {
+            return Some("its node does not answer");
+        }
+        let is_main_host = self.is_main_host(&stage.device);
+        let only_buffers = is_main_host && stage.layers.is_empty() && !stage.head;
+        let asked = self.options.only.as_ref().is_none_or(|only| only.contains(&node.id));
+        if !asked && !only_buffers {
+            return Some("its node is not among the only ones to use");
+        }
+        let Some(device) = node.device(&stage.device.device) else {
+            return (!only_buffers).then_some("there is no such device");
+        };
+        let remote_host = self.rules.host == HostUse::FirstLayersOfMain && device.id.as_str() == "host";
+        if remote_host && !is_main_host {
+            return Some("a remote node's own host takes no part");
+        }
+        match node.pool(&device.pool) {
+            Some(pool) if pool.free.is_some() => None,
+            Some(_) if only_buffers => None,
+            Some(_) => Some("what is free there is not known"),
+            None => Some("its pool is not there"),
+        }
+    }
+}

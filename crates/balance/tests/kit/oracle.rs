@@ -1,0 +1,193 @@
+//! Every plan there is, one after the other.
+
+use super::instance::{Dev, Instance};
+
+/// The best of every objective over all plans that fit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Best {
+    /// The smallest sum of stage times and hops.
+    pub(crate) latency: Option<f64>,
+    /// Stage times, the largest first.
+    pub(crate) throughput: Option<Vec<f64>>,
+    /// With the fewest layers on the main host: used shares, the largest first.
+    pub(crate) balanced: Option<(usize, Vec<f64>)>,
+    /// With the fewest layers on the main host: devices, then used shares.
+    pub(crate) fit: Option<(usize, usize, Vec<f64>)>,
+}
+
+/// A run of layers on a device, and whether the head lies there.
+type Run = (usize, usize, usize, bool);
+
+/// Tries every order of every set of devices with every cut. `order` allows only sequences that keep it.
+pub(crate) fn every_plan(instance: &Instance, order: Option<&[usize]>) -> Best {
+    let mut best = Best::default();
+    let layers = instance.layers.len();
+    if instance.host.is_some() {
+        weigh(instance, layers, &[], &mut best);
+        for host in 0..=layers {
+            if legal(instance, host) {
+                extend(instance, order, host, host, &mut Vec::new(), &mut best);
+            }
+        }
+    } else {
+        extend(instance, order, 0, 0, &mut Vec::new(), &mut best);
+    }
+    best
+}
+
+fn legal(instance: &Instance, cut: usize) -> bool {
+    cut == 0 || cut == instance.layers.len() || instance.layers[cut - 1].cut
+}
+
+fn extend(
+    instance: &Instance,
+    order: Option<&[usize]>,
+    host: usize,
+    start: usize,
+    runs: &mut Vec<Run>,
+    best: &mut Best,
+) {
+    let layers = instance.layers.len();
+    if instance.max_devices.is_some_and(|most| runs.len() >= most as usize) {
+        return;
+    }
+    for device in 0..instance.devices.len() {
+        let place = |d: usize| order.and_then(|o| o.iter().position(|&x| x == d));
+        let behind = runs.last().is_none_or(|last| order.is_none() || place(last.0) < place(device));
+        if runs.iter().any(|run| run.0 == device) || !behind {
+            continue;
+        }
+        for end in start..=layers {
+            if !legal(instance, end) {
+                continue;
+            }
+            if end == layers {
+                if end > start || instance.host.is_some() {
+                    runs.push((device, start, end, true));
+                    weigh(instance, host, runs, best);
+                    runs.pop();
+                }
+                if instance.host.is_none() {
+                    continue;
+                }
+            }
+            if end > start {
+                runs.push((device, start, end, false));
+                extend(instance, order, host, end, runs, best);
+                runs.pop();
+            }
+        }
+    }
+}
+
+fn resident(instance: &Instance, dev: &Dev, start: usize, end: usize) -> u64 {
+    let padding = if dev.padded { instance.padding } else { 0 };
+    let layers: u64 = instance.layers[start..end].iter().map(|l| l.weights + l.kv + padding).sum();
+    layers + if end > start { instance.each_device } else { 0 }
+}
+
+fn seconds(instance: &Instance, dev: &Dev, start: usize, end: usize, head: bool) -> f64 {
+    let read: u64 = instance.layers[start..end].iter().map(|l| l.read + l.kv).sum();
+    (read + if head { instance.head } else { 0 }) as f64 / dev.rate as f64
+}
+
+fn link(instance: &Instance, a: usize, b: usize) -> f64 {
+    if a == b {
+        return 0.0;
+    }
+    let told =
+        instance.links.iter().find(|l| (l.0, l.1) == (a.min(b), a.max(b))).expect("every link is told");
+    told.3 as f64 + instance.activation as f64 / told.2 as f64
+}
+
+fn hop(instance: &Instance, a: usize, b: usize) -> f64 {
+    if instance.host.is_some() && a != b {
+        link(instance, a, 0) + link(instance, 0, b)
+    } else {
+        link(instance, a, b)
+    }
+}
+
+fn lower(best: &mut Option<f64>, value: f64) {
+    if best.is_none_or(|b| value < b) {
+        *best = Some(value);
+    }
+}
+
+fn least<T: PartialOrd>(best: &mut Option<T>, value: T) {
+    if best.as_ref().is_none_or(|b| value < *b) {
+        *best = Some(value);
+    }
+}
+
+/// Adds up one plan and keeps it where it fits and is best.
+fn weigh(instance: &Instance, host: usize, runs: &[Run], best: &mut Best) {
+    let c = &instance.charges;
+    let mut used: Vec<(Dev, u64, bool)> = Vec::new();
+    let mut times = Vec::new();
+    let mut sum = 0.0;
+    let mut at = None;
+    if let Some(dev) = instance.host {
+        let alone = runs.is_empty();
+        let charge = if alone { c[1] + instance.head_beside } else { c[0] };
+        let bytes = resident(instance, &dev, 0, host) + instance.input + charge;
+        used.push((dev, bytes, host > 0 || alone));
+        let time = seconds(instance, &dev, 0, host, alone);
+        if host > 0 || alone {
+            times.push(time);
+        }
+        sum += time;
+        at = Some(0);
+    }
+    for (number, &(device, start, end, head)) in runs.iter().enumerate() {
+        let dev = instance.devices[device];
+        let mut bytes = resident(instance, &dev, start, end);
+        bytes += if host == 0 && runs.len() == 1 {
+            c[2]
+        } else {
+            let base = if instance.host.is_some() && host > 0 { 6 } else { 3 };
+            c[base] + if number == 0 { c[base + 1] } else { 0 } + if head { c[base + 2] } else { 0 }
+        };
+        let beside = instance.host.is_none() && number == 0;
+        bytes += if beside { instance.input } else { 0 };
+        bytes += match (head, beside) {
+            (true, true) => instance.head_beside,
+            (true, false) => instance.head,
+            (false, _) => 0,
+        };
+        used.push((dev, bytes, true));
+        if let Some(at) = at {
+            sum += hop(instance, at, dev.node);
+        }
+        at = Some(dev.node);
+        let time = seconds(instance, &dev, start, end, head);
+        sum += time;
+        times.push(time);
+    }
+    let mut shares = Vec::new();
+    for (number, (dev, bytes, works)) in used.iter().enumerate() {
+        let others: u64 = used
+            .iter()
+            .enumerate()
+            .filter(|(n, o)| *n != number && o.0.pool == dev.pool)
+            .map(|(_, o)| o.1)
+            .sum();
+        let Some(left) = instance.pools[dev.pool].checked_sub(others) else { return };
+        let budget = left.min(dev.limit.unwrap_or(u64::MAX));
+        if *bytes > budget {
+            return;
+        }
+        if *works {
+            shares.push(*bytes as f64 / budget.max(1) as f64);
+        }
+    }
+    let descending = |mut all: Vec<f64>| {
+        all.sort_by(|a, b| b.total_cmp(a));
+        all
+    };
+    let (times, shares) = (descending(times), descending(shares));
+    lower(&mut best.latency, sum);
+    least(&mut best.throughput, times);
+    least(&mut best.balanced, (host, shares.clone()));
+    least(&mut best.fit, (host, shares.len(), shares));
+}
