@@ -1,10 +1,13 @@
 //! Layer lists: a model described by hand, as TOML or JSON.
 
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use plimsoll_units::Bytes;
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, Visitor};
 
 /// The most layers of a list, all counts expanded.
 const MOST_LAYERS: u64 = 1_000_000;
@@ -112,7 +115,7 @@ struct ListText {
     input_bytes: Bytes,
     #[serde(default)]
     head_bytes: Bytes,
-    layers: Vec<LayerText>,
+    layers: Vec<Table<LayerText>>,
 }
 
 #[derive(Deserialize)]
@@ -129,6 +132,29 @@ struct LayerText {
     weights: u64,
     #[serde(default = "yes")]
     cut: bool,
+}
+
+/// Keys and values; nothing that leaves the keys out, which a derived form would take.
+struct Table<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TableVisitor(PhantomData))
+    }
+}
+
+struct TableVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
+    type Value = Table<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("keys with values")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Table)
+    }
 }
 
 const fn one() -> u64 {
@@ -169,7 +195,7 @@ pub fn read_list(path: &Path) -> Result<LayerList, ListError> {
 ///
 /// See [`ListProblem`].
 pub fn parse_list_toml(text: &str) -> Result<LayerList, ListProblem> {
-    let list = toml::from_str(text).map_err(|error| {
+    let Table(list) = toml::from_str(text).map_err(|error| {
         let begin = error.span().map_or(0, |span| span.start).min(text.len());
         let line = 1 + text.as_bytes()[..begin].iter().filter(|&&b| b == b'\n').count();
         ListProblem::Text { line, message: error.message().to_owned() }
@@ -183,7 +209,7 @@ pub fn parse_list_toml(text: &str) -> Result<LayerList, ListProblem> {
 ///
 /// See [`ListProblem`].
 pub fn parse_list_json(text: &str) -> Result<LayerList, ListProblem> {
-    let list = serde_json::from_str(text).map_err(|error| {
+    let Table(list) = serde_json::from_str(text).map_err(|error| {
         let shown = error.to_string();
         let place = format!(" at line {} column {}", error.line(), error.column());
         let message = shown.strip_suffix(&place).unwrap_or(&shown).to_owned();
@@ -193,12 +219,12 @@ pub fn parse_list_json(text: &str) -> Result<LayerList, ListProblem> {
 }
 
 fn expand(text: ListText) -> Result<LayerList, ListProblem> {
-    let found = text.layers.iter().fold(0_u64, |n, layer| n.saturating_add(layer.count));
+    let found = text.layers.iter().fold(0_u64, |n, layer| n.saturating_add(layer.0.count));
     if found > MOST_LAYERS {
         return Err(ListProblem::TooManyLayers { found });
     }
     let mut layers = Vec::new();
-    for layer in &text.layers {
+    for Table(layer) in &text.layers {
         let listed = ListedLayer {
             bytes: layer.bytes,
             kv_bytes: layer.kv_bytes,

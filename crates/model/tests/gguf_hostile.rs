@@ -266,7 +266,7 @@ fn tensors_of_unknown_type_or_impossible_shape_are_refused() {
     refused(
         &[many.header(), vec![0; 64]].concat(),
         expect![
-            "m.gguf, byte 61, tensor 1 'b', size: the tensor has more than 9223372036854775807 values or bytes"
+            "m.gguf, byte 57, tensor 1 'b', size: the tensor has more than 9223372036854775807 values or bytes"
         ],
     );
 }
@@ -307,7 +307,7 @@ fn data_that_overlaps_leaves_holes_or_lies_beyond_everything_is_refused() {
     refused(
         &second_at(1 << 63).bytes(),
         expect![
-            "m.gguf, byte 86, tensor 1 'b', offset: offset 9223372036854775808, but the tensors before it end at 160"
+            "m.gguf, byte 82, tensor 1 'b', offset: offset 9223372036854775808, but the tensors before it end at 160"
         ],
     );
 }

@@ -1,7 +1,7 @@
 //! What can be wrong with a checkpoint, and where.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_units::Bytes;
 
@@ -86,7 +86,7 @@ pub enum SafetensorsError {
         tensor: String,
     },
     /// Two files, or two places of one file, hold a tensor of the same name.
-    #[error("the tensor '{tensor}' stands twice: in {} and in {}", first.display(), again.display())]
+    #[error("the tensor '{tensor}' stands twice{}", places(first, again))]
     Twice {
         /// The tensor.
         tensor: String,
@@ -117,6 +117,15 @@ pub enum SafetensorsError {
         /// What is wrong with it.
         problem: Problem,
     },
+}
+
+/// Where two tensors of one name stand.
+fn places(first: &Path, again: &Path) -> String {
+    if first == again {
+        format!(" in {}", first.display())
+    } else {
+        format!(": in {} and in {}", first.display(), again.display())
+    }
 }
 
 /// What is wrong with a safetensors file, an index or a `config.json`.

@@ -1,0 +1,505 @@
+//! What is read of safetensors checkpoints, and what is refused in which words.
+#![cfg(feature = "safetensors")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use expect_test::{Expect, expect};
+use plimsoll_model::TensorType;
+use plimsoll_model::safetensors::{
+    Checkpoint, SafetensorsError, Warning, read_safetensors, read_safetensors_from,
+};
+use plimsoll_units::Bytes;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("safetensors").join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A file of this header and `data` bytes of zeros.
+fn file(header: &str, data: usize) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.resize(bytes.len() + data, 0);
+    bytes
+}
+
+/// A file of F32 tensors of one side each, in this order.
+fn floats(tensors: &[(&str, usize)]) -> Vec<u8> {
+    let mut end = 0;
+    let mut entries = vec![r#""__metadata__":{"format":"pt"}"#.to_owned()];
+    for (name, side) in tensors {
+        let begin = end;
+        end += side * 4;
+        entries
+            .push(format!(r#""{name}":{{"dtype":"F32","shape":[{side}],"data_offsets":[{begin},{end}]}}"#));
+    }
+    file(&format!("{{{}}}", entries.join(",")), end)
+}
+
+fn read(bytes: &[u8]) -> Result<Checkpoint, SafetensorsError> {
+    read_safetensors_from(bytes, bytes.len() as u64, Path::new("m.safetensors"))
+}
+
+fn refused(header: &str, data: usize, expected: Expect) {
+    expected.assert_eq(&read(&file(header, data)).unwrap_err().to_string());
+}
+
+/// The error without the folder.
+fn refusal(path: &Path) -> String {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap() };
+    let error = read_safetensors(path).unwrap_err().to_string();
+    error.replace(&format!("{}/", folder.display()), "").replace(&folder.display().to_string(), ".")
+}
+
+/// Two files with an index and a `config.json`.
+fn sharded(name: &str) -> PathBuf {
+    let folder = folder(name);
+    let first = floats(&[("model.embed_tokens.weight", 10), ("model.layers.0.mlp.up_proj.weight", 6)]);
+    let second = floats(&[("lm_head.weight", 10)]);
+    fs::write(folder.join("model-00001-of-00002.safetensors"), first).unwrap();
+    fs::write(folder.join("model-00002-of-00002.safetensors"), second).unwrap();
+    index(&folder, |_| {});
+    fs::write(folder.join("config.json"), r#"{"model_type":"llama","num_hidden_layers":1}"#).unwrap();
+    folder
+}
+
+fn index(folder: &Path, change: impl Fn(&mut serde_json::Value)) {
+    let mut index = json!({
+        "metadata": { "total_size": 104 },
+        "weight_map": {
+            "model.embed_tokens.weight": "model-00001-of-00002.safetensors",
+            "model.layers.0.mlp.up_proj.weight": "model-00001-of-00002.safetensors",
+            "lm_head.weight": "model-00002-of-00002.safetensors",
+        }
+    });
+    change(&mut index);
+    fs::write(folder.join("model.safetensors.index.json"), index.to_string()).unwrap();
+}
+
+#[test]
+fn sides_come_with_the_contiguous_one_first_and_scalars_have_one() {
+    let header = r#"{
+        "b":{"dtype":"BF16","shape":[3,2,5],"data_offsets":[0,60]},
+        "a":{"dtype":"F8_E4M3","shape":[],"data_offsets":[60,61]},
+        "empty":{"dtype":"F32","shape":[4,0],"data_offsets":[61,61]},
+        "packed":{"dtype":"I32","shape":[2,4],"data_offsets":[69,101]},
+        "blocks":{"dtype":"F4","shape":[4,4],"data_offsets":[61,69]}
+    }  "#;
+    let checkpoint = read(&file(header, 101)).unwrap();
+    let tensors: Vec<_> = checkpoint
+        .tensors
+        .iter()
+        .map(|t| (t.name.as_str(), &t.dims[..], t.kind, t.bytes.get(), t.elements()))
+        .collect();
+    assert_eq!(
+        tensors,
+        [
+            ("a", &[1][..], TensorType::F8_E4M3, 1, 1),
+            ("b", &[5, 2, 3], TensorType::BF16, 60, 30),
+            ("blocks", &[4, 4], TensorType::F4, 8, 16),
+            ("empty", &[0, 4], TensorType::F32, 0, 0),
+            ("packed", &[4, 2], TensorType::I32, 32, 8),
+        ]
+    );
+    assert_eq!(checkpoint.missing_bytes, Bytes::ZERO);
+}
+
+#[test]
+fn a_header_that_is_cut_is_refused_and_cut_data_is_missing() {
+    let whole = floats(&[("a", 5), ("b", 3)]);
+    let data = whole.len() - 32;
+    for end in 0..whole.len() {
+        let cut = read(&whole[..end]);
+        if end < data {
+            let error = cut.unwrap_err().to_string();
+            let place = if end < 8 { 0 } else { 8 };
+            assert!(error.starts_with(&format!("m.safetensors: byte {place}: the header needs ")), "{error}");
+        } else {
+            assert_eq!(cut.unwrap().missing_bytes.get(), (whole.len() - end) as u64);
+        }
+    }
+}
+
+#[test]
+fn headers_that_cannot_be_are_refused() {
+    refused(
+        r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#,
+        8,
+        expect!["the tensor 'a' stands twice in m.safetensors"],
+    );
+    refused(
+        r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#,
+        12,
+        expect!["m.safetensors: tensor 'b', data_offsets: begins at 4, but the data before it ends at 8"],
+    );
+    refused(
+        r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#,
+        12,
+        expect!["m.safetensors: tensor 'a', data_offsets: begins at 4, but the data before it ends at 0"],
+    );
+    refused(
+        r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#,
+        4,
+        expect!["m.safetensors: tensor 'a', data_offsets: 0 to 4 does not hold the 8 bytes of its shape"],
+    );
+    refused(
+        r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}"#,
+        8,
+        expect!["m.safetensors: tensor 'a', data_offsets: 8 to 0 does not hold the 8 bytes of its shape"],
+    );
+    refused(
+        r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}}"#,
+        0,
+        expect![
+            "m.safetensors, header, line 1 column 74: tensor 'a': shape: more than 9223372036854775807 values or bytes"
+        ],
+    );
+    refused(
+        r#"{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]}}"#,
+        2,
+        expect![
+            "m.safetensors, header, line 1 column 53: tensor 'a': shape: 3 values of F4 do not fill whole bytes"
+        ],
+    );
+    refused(
+        r#"{"a":{"dtype":"Q4_K","shape":[2],"data_offsets":[0,4]}}"#,
+        4,
+        expect!["m.safetensors, header, line 1 column 21: tensor 'a': unknown dtype 'Q4_K'"],
+    );
+    refused(
+        r#"{"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,4]}}"#,
+        4,
+        expect![
+            "m.safetensors, header, line 1 column 32: tensor 'a': invalid value: integer `-2`, expected u64"
+        ],
+    );
+    refused(
+        r#"{"a":{"dtype":"F32","data_offsets":[0,4]}}"#,
+        4,
+        expect!["m.safetensors, header, line 1 column 41: tensor 'a': missing field `shape`"],
+    );
+    refused(
+        r#"{"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}}"#,
+        4,
+        expect!["m.safetensors, header, line 1 column 44: tensor 'a': duplicate field `shape`"],
+    );
+    refused(
+        r#"{"a":["F32",[1],[0,4]]}"#,
+        4,
+        expect![
+            "m.safetensors, header, line 1 column 6: tensor 'a': invalid type: sequence, expected an object of dtype, shape and data_offsets"
+        ],
+    );
+    refused(
+        r#"{"__metadata__":{"format":1}}"#,
+        0,
+        expect!["m.safetensors, header, line 1 column 28: invalid type: integer `1`, expected a text"],
+    );
+    refused(
+        r#"{"__metadata__":{},"__metadata__":{}}"#,
+        0,
+        expect!["m.safetensors, header, line 1 column 34: duplicate field `__metadata__`"],
+    );
+    refused(
+        r"[]",
+        0,
+        expect![
+            "m.safetensors, header, line 1 column 1: invalid type: sequence, expected an object of tensors by name"
+        ],
+    );
+    refused("", 0, expect!["m.safetensors, header, line 1 column 0: EOF while parsing a value"]);
+    refused("{} x", 0, expect!["m.safetensors, header, line 1 column 4: trailing characters"]);
+    refused(
+        "{}",
+        5,
+        expect!["m.safetensors: byte 10: the data of the tensors ends here, but the file has 5 bytes more"],
+    );
+    refused(
+        &"[".repeat(100_000),
+        0,
+        expect![
+            "m.safetensors, header, line 1 column 1: invalid type: sequence, expected an object of tensors by name"
+        ],
+    );
+    refused(
+        &format!(r#"{{"a":{}"#, r#"{"dtype":"#.repeat(100_000)),
+        0,
+        expect!["m.safetensors, header, line 1 column 15: tensor 'a': invalid type: map, expected a name"],
+    );
+    refused(
+        &format!(r#"{{"{}":1}}"#, "x".repeat(1025)),
+        0,
+        expect!["m.safetensors, header, line 1 column 1029: a name has 1025 bytes; at most 1024 can be read"],
+    );
+}
+
+#[test]
+fn a_header_length_that_cannot_be_is_refused_before_it_is_allocated() {
+    let with = |len: u64| [&len.to_le_bytes()[..], &[0; 100]].concat();
+    for (len, expected) in [
+        (101, "m.safetensors: byte 8: the header needs 101 bytes, but the file has only 100 left"),
+        (1 << 63, "m.safetensors: the header has 9223372036854775808 bytes; at most 33554432 can be read"),
+        (u64::MAX, "m.safetensors: the header has 18446744073709551615 bytes; at most 33554432 can be read"),
+    ] {
+        assert_eq!(read(&with(len)).unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn a_folder_an_index_and_any_of_its_files_give_the_same_checkpoint() {
+    let folder = sharded("same");
+    let checkpoint = read_safetensors(&folder).unwrap();
+    let names: Vec<_> = checkpoint.tensors.iter().map(|t| (t.name.as_str(), t.bytes.get())).collect();
+    assert_eq!(
+        names,
+        [
+            ("lm_head.weight", 40),
+            ("model.embed_tokens.weight", 40),
+            ("model.layers.0.mlp.up_proj.weight", 24)
+        ]
+    );
+    assert_eq!(checkpoint.config.as_ref().unwrap()["num_hidden_layers"], 1);
+    assert_eq!(checkpoint.warnings, []);
+    for path in [
+        "model.safetensors.index.json",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ] {
+        assert_eq!(read_safetensors(&folder.join(path)).unwrap(), checkpoint, "{path}");
+    }
+}
+
+#[test]
+fn only_what_the_index_names_counts_however_much_lies_beside_it() {
+    let folder = sharded("beside");
+    let checkpoint = read_safetensors(&folder).unwrap();
+    let all = floats(&[
+        ("model.embed_tokens.weight", 10),
+        ("model.layers.0.mlp.up_proj.weight", 6),
+        ("lm_head.weight", 10),
+    ]);
+    for name in ["consolidated.safetensors", "model.safetensors", "model-00003-of-00003.safetensors"] {
+        fs::write(folder.join(name), &all).unwrap();
+    }
+    assert_eq!(read_safetensors(&folder).unwrap(), checkpoint);
+}
+
+#[test]
+fn a_folder_without_an_index_is_its_only_file() {
+    let folder = folder("single");
+    assert_eq!(refusal(&folder), ". holds neither model.safetensors.index.json nor model.safetensors");
+    fs::write(folder.join("model.safetensors"), floats(&[("a", 5)])).unwrap();
+    let checkpoint = read_safetensors(&folder).unwrap();
+    assert_eq!((checkpoint.tensors.len(), checkpoint.config), (1, None));
+    fs::write(folder.join("config.json"), "{").unwrap();
+    expect!["config.json, hyperparameters, line 1 column 1: EOF while parsing an object"]
+        .assert_eq(&refusal(&folder));
+}
+
+#[test]
+fn one_of_several_files_is_never_taken_for_the_whole() {
+    let folder = sharded("one_of_several");
+    let part = folder.join("model-00001-of-00002.safetensors");
+    let stranger = folder.join("model-00001-of-00004.safetensors");
+    fs::copy(&part, &stranger).unwrap();
+    let expected = "is one of 4 files, but no model.safetensors.index.json beside it names it";
+    assert_eq!(refusal(&stranger), format!("model-00001-of-00004.safetensors {expected}"));
+    fs::remove_file(folder.join("model.safetensors.index.json")).unwrap();
+    assert!(matches!(read_safetensors(&part), Err(SafetensorsError::NoIndex { parts: 2, .. })));
+}
+
+#[test]
+fn a_file_that_is_missing_is_named() {
+    let folder = sharded("missing_file");
+    fs::remove_file(folder.join("model-00002-of-00002.safetensors")).unwrap();
+    assert_eq!(
+        refusal(&folder),
+        "model-00002-of-00002.safetensors is missing, named by model.safetensors.index.json"
+    );
+}
+
+#[test]
+fn missing_bytes_of_all_files_add_up() {
+    let folder = sharded("missing_bytes");
+    for name in ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"] {
+        let path = folder.join(name);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() - 7]).unwrap();
+    }
+    assert_eq!(read_safetensors(&folder).unwrap().missing_bytes, Bytes::new(14));
+}
+
+#[test]
+fn an_index_that_does_not_agree_with_its_files_is_refused() {
+    let folder = sharded("disagree");
+    index(&folder, |index| {
+        index["weight_map"]["model.norm.weight"] = json!("model-00002-of-00002.safetensors");
+    });
+    expect!["model-00002-of-00002.safetensors does not hold the tensor 'model.norm.weight' that model.safetensors.index.json lists in it"]
+        .assert_eq(&refusal(&folder));
+    index(&folder, |index| {
+        index["weight_map"]["lm_head.weight"] = json!("model-00001-of-00002.safetensors");
+        index["weight_map"]["model.norm.weight"] = json!("model-00002-of-00002.safetensors");
+    });
+    expect!["model-00001-of-00002.safetensors does not hold the tensor 'lm_head.weight' that model.safetensors.index.json lists in it"]
+        .assert_eq(&refusal(&folder));
+    // A tensor in two files.
+    index(&folder, |_| {});
+    let both = floats(&[("lm_head.weight", 10), ("model.embed_tokens.weight", 10)]);
+    fs::write(folder.join("model-00002-of-00002.safetensors"), both).unwrap();
+    expect!["the tensor 'model.embed_tokens.weight' stands twice: in model-00001-of-00002.safetensors and in model-00002-of-00002.safetensors"]
+        .assert_eq(&refusal(&folder));
+}
+
+#[test]
+fn a_file_name_never_leads_out_of_the_folder() {
+    let folder = sharded("names");
+    for name in [
+        "../secret.safetensors",
+        "a/b.safetensors",
+        "a\\b.safetensors",
+        "..safetensors",
+        "/etc/passwd",
+        "model.bin",
+        "",
+        "c:x.safetensors",
+    ] {
+        index(&folder, |index| index["weight_map"]["lm_head.weight"] = json!(name));
+        let expected = "it must be a .safetensors file in the same folder";
+        assert_eq!(
+            refusal(&folder),
+            format!("model.safetensors.index.json: weight_map names the file {name:?}; {expected}")
+        );
+    }
+}
+
+#[test]
+fn an_index_that_cannot_be_is_refused() {
+    let folder = sharded("index");
+    let with = |text: &str, expected: Expect| {
+        fs::write(folder.join("model.safetensors.index.json"), text).unwrap();
+        expected.assert_eq(&refusal(&folder));
+    };
+    with("{}", expect!["model.safetensors.index.json, index, line 1 column 2: missing field `weight_map`"]);
+    with(r#"{"weight_map":{}}"#, expect!["model.safetensors.index.json: weight_map lists no tensors"]);
+    with(
+        r#"{"weight_map":{"a":"x.safetensors","a":"x.safetensors"}}"#,
+        expect![
+            "model.safetensors.index.json, index, line 1 column 55: weight_map lists the tensor 'a' twice"
+        ],
+    );
+    with(
+        r#"{"weight_map":{"a":"x.safetensors"},"weight_map":{}}"#,
+        expect!["model.safetensors.index.json, index, line 1 column 49: duplicate field `weight_map`"],
+    );
+    with(
+        r#"{"weight_map":{"a":1}}"#,
+        expect![
+            "model.safetensors.index.json, index, line 1 column 21: invalid type: integer `1`, expected a name"
+        ],
+    );
+    with(
+        r#"{"weight_map":["a"]}"#,
+        expect![
+            "model.safetensors.index.json, index, line 1 column 15: invalid type: sequence, expected an object of file names by tensor"
+        ],
+    );
+}
+
+#[test]
+fn a_declared_total_that_disagrees_is_a_warning_with_both_numbers() {
+    let folder = sharded("total");
+    for declared in [json!(200), json!(200.0)] {
+        index(&folder, |index| index["metadata"]["total_size"] = declared.clone());
+        let checkpoint = read_safetensors(&folder).unwrap();
+        let [warning] = &checkpoint.warnings[..] else { panic!("{:?}", checkpoint.warnings) };
+        assert!(matches!(warning, Warning::TotalSize { declared, found, .. }
+            if (declared.get(), found.get()) == (200, 104)));
+        assert!(
+            warning
+                .to_string()
+                .ends_with("declares a total of 200 bytes, but its files hold 104; the files count")
+        );
+    }
+    for declared in [json!(104.0), json!(104)] {
+        let metadata = json!({ "total_size": declared, "total_parameters": 26 });
+        index(&folder, |index| index["metadata"] = metadata.clone());
+        assert_eq!(read_safetensors(&folder).unwrap().warnings, []);
+    }
+    index(&folder, |index| index["metadata"] = json!(null));
+    assert_eq!(read_safetensors(&folder).unwrap().warnings, []);
+}
+
+#[test]
+fn tensors_that_the_index_does_not_list_count_with_a_warning() {
+    let folder = sharded("unlisted");
+    let more = floats(&[("lm_head.weight", 10), ("x", 1), ("y", 1)]);
+    fs::write(folder.join("model-00002-of-00002.safetensors"), more).unwrap();
+    let checkpoint = read_safetensors(&folder).unwrap();
+    assert_eq!(checkpoint.tensors.len(), 5);
+    let [Warning::Unlisted { first, count, .. }, Warning::TotalSize { found, .. }] = &checkpoint.warnings[..]
+    else {
+        panic!("{:?}", checkpoint.warnings)
+    };
+    assert_eq!((first.as_str(), *count, found.get()), ("x", 2, 112));
+}
+
+/// What the crate `safetensors` counts, or `None` where it refuses the file.
+fn other(bytes: &[u8]) -> Option<Vec<(String, u64, Vec<usize>)>> {
+    let (_, metadata) = safetensors::SafeTensors::read_metadata(bytes).ok()?;
+    let mut tensors: Vec<_> = metadata
+        .tensors()
+        .into_iter()
+        .map(|(name, info)| {
+            let dims = info.shape.iter().rev().copied().collect();
+            (name, (info.data_offsets.1 - info.data_offsets.0) as u64, dims)
+        })
+        .collect();
+    tensors.sort();
+    Some(tensors)
+}
+
+prop_compose! {
+    fn any_file()(tensors in prop::collection::vec((0_usize..4, prop::collection::vec(1_usize..5, 1..4)), 0..6)) -> Vec<u8> {
+        let mut end = 0;
+        let mut header = serde_json::Map::new();
+        for (i, (kind, shape)) in tensors.iter().enumerate() {
+            let (dtype, width) = [("F32", 4), ("BF16", 2), ("U8", 1), ("I64", 8)][*kind];
+            let begin = end;
+            end += shape.iter().product::<usize>() * width;
+            header.insert(format!("t{i}"), json!({ "dtype": dtype, "shape": shape, "data_offsets": [begin, end] }));
+        }
+        file(&serde_json::Value::Object(header).to_string(), end)
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_other_crate_reads_the_same(bytes in any_file()) {
+        let ours = read(&bytes).unwrap();
+        let ours: Vec<_> = ours.tensors.iter().map(|t| {
+            (t.name.clone(), t.bytes.get(), t.dims.iter().map(|&d| usize::try_from(d).unwrap()).collect())
+        }).collect();
+        prop_assert_eq!(Some(ours), other(&bytes));
+    }
+
+    #[test]
+    fn flipped_bytes_never_panic_and_nothing_is_accepted_that_the_other_crate_refuses(
+        bytes in any_file(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = bytes;
+        for (at, byte) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Ok(ours) = read(&bytes) && ours.missing_bytes == Bytes::ZERO {
+            prop_assert_eq!(other(&bytes).map(|tensors| tensors.len()), Some(ours.tensors.len()));
+        }
+    }
+}
