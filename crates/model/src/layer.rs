@@ -48,7 +48,7 @@ impl LayerSpec {
 pub struct Footprint {
     /// The repeating layers, in order, without next-token blocks.
     pub layers: Vec<LayerSpec>,
-    /// The token embedding.
+    /// The token embedding, and what an engine looks up beside it for every token.
     pub input_bytes: Bytes,
     /// Final norm and output matrix where they do not share a device with the input: a tied matrix is copied, so it
     /// counts again.

@@ -184,7 +184,7 @@ pub enum Padding {
 /// What is asked of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// How much context; `None` takes what the model was trained for.
+    /// How much context; `None` takes what the model was trained for, for each sequence.
     pub context: Option<ContextLength>,
     /// How many sequences at once; at least 1.
     pub parallel: u32,

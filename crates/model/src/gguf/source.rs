@@ -1,6 +1,6 @@
 //! The bytes of a header: every length is compared with what is left before anything is allocated or skipped.
 
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufRead, BufReader, Read, Seek};
 
 use super::error::{Cause, Fault, Problem};
 
@@ -86,6 +86,38 @@ impl<R: Read + Seek> Source<R> {
             .map_err(|_| Fault::new(self.pos, field, Problem::TooMany { found: n, limit: LONGEST_HEADER }))?;
         self.inner.seek_relative(step).map_err(|source| self.io(field, source))?;
         self.pos += n;
+        Ok(())
+    }
+
+    /// Skips `count` texts, each behind its length. A vocabulary has hundreds of thousands, so those that lie in the
+    /// buffer as a whole are passed over without a call for each.
+    pub(super) fn skip_texts(&mut self, count: u64) -> Result<(), Fault> {
+        let mut left = count;
+        while left > 0 {
+            let end = self.len.min(LONGEST_HEADER).saturating_sub(self.pos);
+            let buffer = match self.inner.fill_buf() {
+                Ok(buffer) => &buffer[..buffer.len().min(usize::try_from(end).unwrap_or(usize::MAX))],
+                Err(source) => return Err(self.io("length of the text", source)),
+            };
+            let mut used = 0;
+            while left > 0
+                && let Some(len) = buffer[used..].first_chunk()
+                && let len = if self.big_endian { u64::from_be_bytes(*len) } else { u64::from_le_bytes(*len) }
+                && let Some(next) = usize::try_from(len).ok().and_then(|len| len.checked_add(used + 8))
+                && next <= buffer.len()
+            {
+                used = next;
+                left -= 1;
+            }
+            self.inner.consume(used);
+            self.pos += used as u64;
+            if left > 0 {
+                // This one crosses the end of the buffer, or that of the file.
+                let len = self.u64("length of the text")?;
+                self.skip(len, "text")?;
+                left -= 1;
+            }
+        }
         Ok(())
     }
 

@@ -207,12 +207,7 @@ impl<R: Read + Seek> Reader<'_, R> {
     fn skip_items(&mut self, kind: u32, len: u64, depth: u32) -> Result<(), Fault> {
         match (kind, width(kind)) {
             (_, Some(width)) => return self.source.skip(len.saturating_mul(width), "items"),
-            (TEXT, _) => {
-                for _ in 0..len {
-                    let n = self.source.u64("length of the text")?;
-                    self.source.skip(n, "text")?;
-                }
-            }
+            (TEXT, _) => return self.source.skip_texts(len),
             _ => {
                 if depth >= DEEPEST {
                     return Err(Fault::new(self.source.pos(), "list", Problem::Nesting { limit: DEEPEST }));

@@ -6,6 +6,8 @@ use plimsoll_model::{
     TensorType,
 };
 use plimsoll_units::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
 
 use crate::fixture::tensor;
 
@@ -153,4 +155,91 @@ fn configs_that_do_not_tell_enough_are_refused() {
 
     let unknown = model(&LLAMA.replace("llama", "brandnew"), OUTSIDE);
     assert_eq!(unknown.warnings(), [ModelWarning::OrdinaryRule { architecture: "brandnew".to_owned() }]);
+}
+
+const KEYS: &[&str] = &[
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "num_kv_heads",
+    "head_dim",
+    "global_head_dim",
+    "kv_lora_rank",
+    "qk_rope_head_dim",
+    "sliding_window",
+    "sliding_window_pattern",
+    "attention_chunk_size",
+    "layer_types",
+    "hybrid_override_pattern",
+    "full_attention_interval",
+    "attn_layer_period",
+    "attn_layer_offset",
+    "mamba_d_conv",
+    "mamba_expand",
+    "state_size",
+    "n_groups",
+    "conv_L_cache",
+    "block_configs",
+    "num_kv_shared_layers",
+    "max_window_layers",
+    "text_config",
+];
+
+const FAMILIES: &[&str] = &[
+    "llama",
+    "gemma3_text",
+    "gpt_oss",
+    "qwen2",
+    "jamba",
+    "nemotron_h",
+    "lfm2",
+    "falcon_h1",
+    "mamba",
+    "bert",
+    "minicpm3",
+    "new",
+];
+
+fn fact() -> impl Strategy<Value = Json> {
+    let count = (0_u64..9, prop::sample::select(vec![1_u64, 32])).prop_map(|(n, step)| json!(n * step));
+    let odd = prop_oneof![
+        any::<u64>().prop_map(|n| json!(n)),
+        any::<i64>().prop_map(|n| json!(n)),
+        any::<f64>().prop_map(|x| json!(x)),
+        Just(Json::Null),
+        Just(json!({})),
+        Just(json!("M*-E")),
+        Just(json!(["mamba", "full_attention", "sliding_attention", "conv"])),
+        Just(json!([1, null, 2, 0])),
+        Just(json!([{"attention": {"n_heads_in_group": 0}}, {"attention": null}, {}, 1])),
+    ];
+    prop_oneof![3 => count, 1 => odd]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn no_config_panics_and_no_tensor_is_lost(
+        family in prop::sample::select(FAMILIES),
+        facts in prop::collection::btree_map(prop::sample::select(KEYS), fact(), 0..10),
+        block in 0_u64..6,
+    ) {
+        let mut config = json!({
+            "model_type": family, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
+        });
+        for (key, value) in facts {
+            config[key] = value;
+        }
+        let name = format!("model.layers.{block}.mlp.up_proj.weight");
+        let checkpoint = checkpoint(&config.to_string(), &[OUTSIDE, &[&name]].concat());
+        let Ok(spec) = ModelSpec::from_checkpoint("toy", &checkpoint) else { return Ok(()) };
+        prop_assert_eq!(spec.file_bytes(), Bytes::kib(32));
+        for engine in [EngineProfile::LLAMA_CPP, EngineProfile::NONE] {
+            let request = Request { engine, ..of_total(4096) };
+            let Ok(layers) = spec.layers(&request) else { continue };
+            prop_assert_eq!(layers.len(), spec.layer_count());
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod lists;
 mod measured;
 #[cfg(all(feature = "gguf", feature = "list", feature = "safetensors"))]
 mod opening;
+mod properties;
 mod refusals;
 mod totals;
 mod weights;
