@@ -210,6 +210,23 @@ pub enum AcceleratorKind {
     Slice,
 }
 
+impl AcceleratorKind {
+    /// Its name in listings.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Discrete => "discrete",
+            Self::Integrated => "integrated",
+            Self::Slice => "slice",
+        }
+    }
+}
+
+impl fmt::Display for AcceleratorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// Whether an accelerator works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {

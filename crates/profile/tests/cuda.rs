@@ -94,7 +94,7 @@ fn child() {
             Health::Healthy => "healthy".to_owned(),
             Health::Unhealthy(why) => format!("unhealthy: {why}"),
         };
-        writeln!(out, "{gpu}: {:?}, {health}", gpu.kind).unwrap();
+        writeln!(out, "{gpu}: {}, {health}", gpu.kind).unwrap();
         writeln!(
             out,
             "  total {}, free {}, pci {}, capability {}, multiprocessors {}, bandwidth {}",
@@ -122,9 +122,9 @@ fn two_devices_are_told_with_all_that_is_known() {
         &[],
         expect![[r#"
             found 2
-            GPU 0 'NVIDIA GeForce RTX 4090' GPU-10101010-1010-1010-1010-101010101010: Discrete, healthy
+            GPU 0 'NVIDIA GeForce RTX 4090' GPU-10101010-1010-1010-1010-101010101010: discrete, healthy
               total 24 GiB, free 1 GiB, pci 0000:01:00.0, capability 8.9, multiprocessors 128, bandwidth 1.008 TB/s
-            GPU 1 'NVIDIA A100-SXM4-40GB MIG 1g.5gb' MIG-11111111-1111-1111-1111-111111111111: Slice, healthy
+            GPU 1 'NVIDIA A100-SXM4-40GB MIG 1g.5gb' MIG-11111111-1111-1111-1111-111111111111: slice, healthy
               total 5 GiB, free 2 GiB, pci 0000:02:00.0, capability 8.0, multiprocessors 14, bandwidth 1.555 TB/s
         "#]],
     );
@@ -138,7 +138,7 @@ fn a_device_on_the_hosts_memory_is_told_as_such() {
         &[("FAKE_INTEGRATED", "1"), ("FAKE_COUNT", "1")],
         expect![[r#"
             found 1
-            GPU 0 'NVIDIA GeForce RTX 4090' GPU-10101010-1010-1010-1010-101010101010: Integrated, healthy
+            GPU 0 'NVIDIA GeForce RTX 4090' GPU-10101010-1010-1010-1010-101010101010: integrated, healthy
               total 24 GiB, free 1 GiB, pci 0000:01:00.0, capability 8.9, multiprocessors 128, bandwidth 1.008 TB/s
         "#]],
     );
@@ -152,9 +152,9 @@ fn one_lost_device_never_hides_the_others() {
         &[("FAKE_LOST", "0")],
         expect![[r#"
             found 2
-            GPU 0 cuda-0: Discrete, unhealthy: cuDeviceTotalMem_v2 failed with code 999
+            GPU 0 cuda-0: discrete, unhealthy: cuDeviceTotalMem_v2 failed with code 999
               total -, free -, pci -, capability -, multiprocessors -, bandwidth -
-            GPU 1 'NVIDIA A100-SXM4-40GB MIG 1g.5gb' MIG-11111111-1111-1111-1111-111111111111: Slice, healthy
+            GPU 1 'NVIDIA A100-SXM4-40GB MIG 1g.5gb' MIG-11111111-1111-1111-1111-111111111111: slice, healthy
               total 5 GiB, free 2 GiB, pci 0000:02:00.0, capability 8.0, multiprocessors 14, bandwidth 1.555 TB/s
         "#]],
     );
@@ -164,9 +164,9 @@ fn one_lost_device_never_hides_the_others() {
         &[("FAKE_GONE", "1")],
         expect![[r#"
             found 2
-            GPU 0 'NVIDIA GeForce RTX 4090' GPU-10101010-1010-1010-1010-101010101010: Discrete, healthy
+            GPU 0 'NVIDIA GeForce RTX 4090' GPU-10101010-1010-1010-1010-101010101010: discrete, healthy
               total 24 GiB, free 1 GiB, pci 0000:01:00.0, capability 8.9, multiprocessors 128, bandwidth 1.008 TB/s
-            GPU 1 cuda-1: Discrete, unhealthy: cuDeviceGet failed with code 101
+            GPU 1 cuda-1: discrete, unhealthy: cuDeviceGet failed with code 101
               total -, free -, pci -, capability -, multiprocessors -, bandwidth -
         "#]],
     );
@@ -228,9 +228,9 @@ fn without_contexts_devices_are_listed_and_what_is_free_is_unknown() {
             &[setting],
             expect![[r#"
                 found 2
-                GPU 0 'NVIDIA GeForce RTX 4090' GPU-10101010-1010-1010-1010-101010101010: Discrete, healthy
+                GPU 0 'NVIDIA GeForce RTX 4090' GPU-10101010-1010-1010-1010-101010101010: discrete, healthy
                   total 24 GiB, free -, pci 0000:01:00.0, capability 8.9, multiprocessors 128, bandwidth 1.008 TB/s
-                GPU 1 'NVIDIA A100-SXM4-40GB MIG 1g.5gb' MIG-11111111-1111-1111-1111-111111111111: Slice, healthy
+                GPU 1 'NVIDIA A100-SXM4-40GB MIG 1g.5gb' MIG-11111111-1111-1111-1111-111111111111: slice, healthy
                   total 5 GiB, free -, pci 0000:02:00.0, capability 8.0, multiprocessors 14, bandwidth 1.555 TB/s
             "#]],
         );

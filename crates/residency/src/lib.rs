@@ -1,1 +1,33 @@
 //! Who holds how much memory: what a resident model is and what it needs.
+//!
+//! It knows no engine, no plan and no hardware: a model is a role, a runtime and some bytes.
+//!
+//! # Invariants
+//!
+//! - [`footprint`] never wraps: needs that add up to more than can be said are [`Bytes::MAX`], which fits nowhere.
+//! - `role:x` and `x` name the same role, wherever a role stands.
+//! - A written [`InferenceSpec`] comes back equal, and one with an unknown field is refused.
+//!
+//! ```
+//! use plimsoll_residency::{InferenceSpec, footprint};
+//! use plimsoll_units::Bytes;
+//!
+//! let coder = InferenceSpec::new("coder-daily", "llama.cpp")
+//!     .with_memory("18GB".parse()?, "2GB".parse()?)
+//!     .excluding(["planner"]);
+//! assert_eq!(footprint(&coder), "20GB".parse()?);
+//! assert!(coder.excludes_role("role:planner"));
+//! # Ok::<(), plimsoll_units::ParseError>(())
+//! ```
+//!
+//! Features: `serde` ([`InferenceSpec`] in any format that serde knows).
+//!
+//! [`Bytes::MAX`]: plimsoll_units::Bytes::MAX
+
+mod runtime;
+mod spec;
+#[cfg(feature = "serde")]
+mod text;
+
+pub use runtime::Runtime;
+pub use spec::{InferenceSpec, LatencyClass, Needs, footprint};
