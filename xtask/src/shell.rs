@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+/// Set to 0, cargo keeps nothing for the next build; it changes no result, so it is not worth typing.
+const NO_INCREMENTAL: &str = "CARGO_INCREMENTAL";
+
 /// The folder that holds the workspace's `Cargo.toml`.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -43,7 +46,7 @@ pub(crate) fn cargo() -> Command {
     let mut cargo = program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     if in_ci() {
         // Nothing is built twice there, so what would make a second build quicker only costs.
-        cargo.env("CARGO_INCREMENTAL", "0");
+        cargo.env(NO_INCREMENTAL, "0");
     }
     cargo
 }
@@ -56,7 +59,7 @@ pub(crate) fn typed(command: &Command) -> String {
         Err(_) => program.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
     };
     let set = command.get_envs().filter_map(|(key, value)| {
-        let value = value?.to_string_lossy();
+        let value = value.filter(|_| key != NO_INCREMENTAL)?.to_string_lossy();
         let quoted = if value.contains(' ') { format!("\"{value}\"") } else { value.into_owned() };
         Some(format!("{}={quoted}", key.to_string_lossy()))
     });
@@ -86,7 +89,7 @@ pub(crate) fn quiet(command: &mut Command) -> Result<String> {
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let printed = anyhow!("{}{}", stderr.trim_end(), stdout.trim_end());
+        let printed = anyhow!("\n{}{}", stderr.trim_end(), stdout.trim_end());
         return Err(printed.context(format!("`{line}` failed ({})", output.status)));
     }
     Ok(stdout)

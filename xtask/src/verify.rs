@@ -39,13 +39,22 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     step("deny", "cargo deny check licenses bans sources", deny)?;
     step("msrv", "rustc --version", msrv)?;
     step("clippy", "cargo clippy --workspace --all-targets --all-features -- -D warnings", || {
-        let all =
-            ["clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"];
+        let all = [
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ];
         need("clippy", &all)
     })?;
     step("doc", "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps --all-features", || {
         let mut doc = shell::cargo();
-        doc.args(["doc", "--workspace", "--no-deps", "--all-features", "--locked"]);
+        doc.args(["doc", "--quiet", "--workspace", "--no-deps", "--all-features", "--locked"]);
         quiet(doc.env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     for name in published_libraries()? {
@@ -79,11 +88,14 @@ fn published_libraries() -> Result<Vec<String>> {
 fn alone(name: &str) -> Result<()> {
     let lint = format!("cargo clippy -p {name} --no-default-features -- -D warnings");
     step(&format!("{name} alone, lints"), &lint, || {
-        need("clippy", &["clippy", "-p", name, "--no-default-features", "--locked", "--", "-D", "warnings"])
+        need(
+            "clippy",
+            &["clippy", "--quiet", "-p", name, "--no-default-features", "--locked", "--", "-D", "warnings"],
+        )
     })?;
     let tests = format!("cargo test -p {name} --no-default-features");
     step(&format!("{name} alone, tests"), &tests, || {
-        quiet(shell::cargo().args(["test", "-p", name, "--no-default-features", "--locked"]))
+        quiet(shell::cargo().args(["test", "--quiet", "-p", name, "--no-default-features", "--locked"]))
     })
 }
 
