@@ -1,2 +1,83 @@
-//! The plimsoll command.
-fn main() {}
+//! The `plimsoll` command: text in, text out. What it says is decided in the `plimsoll` crate.
+
+mod args;
+mod check;
+mod completions;
+mod detect;
+mod failure;
+mod input;
+mod inspect;
+mod plan;
+mod refusal;
+mod show;
+mod svg;
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::failure::{Failure, Outcome};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, everything else is wrong usage.
+            let status = if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+            return if error.print().is_ok() { status } else { ExitCode::from(2) };
+        }
+    };
+    // A panic is a fault of ours: it must not look like an answer.
+    let outcome = std::panic::catch_unwind(|| run(&cli));
+    let outcome = outcome.unwrap_or_else(|_| Err(Failure::Internal("the program panicked".to_owned())));
+    match outcome.and_then(|text| print(&text)) {
+        Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
+        Err(Failure::Refused { stdout, stderr }) => {
+            let printed = print(&stdout);
+            complain(&stderr);
+            match printed {
+                Ok(()) | Err(_) => ExitCode::from(1),
+            }
+        }
+        Err(Failure::Input(text)) => {
+            complain(&format!("error: {text}"));
+            ExitCode::from(2)
+        }
+        Err(Failure::Internal(text)) => {
+            complain(&format!("error: {text}\nThis is a fault of plimsoll itself, not of what you typed."));
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Outcome {
+    match &cli.command {
+        Command::Plan(args) => plan::run(args, cli),
+        Command::Inspect(args) => inspect::run(args, cli),
+        Command::Detect(args) => detect::run(args, cli),
+        Command::Check(args) => check::run(args, cli),
+        Command::Completions(args) => completions::run(args),
+    }
+}
+
+/// Results go to stdout, in one piece.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::Closed,
+        _ => Failure::Input(format!("cannot write to stdout: {error}")),
+    })
+}
+
+/// Talk goes to stderr. Where that is closed there is nobody left to tell.
+fn complain(text: &str) {
+    if !text.is_empty() {
+        let mut err = anstream::stderr().lock();
+        match writeln!(err, "{}", text.trim_end()) {
+            Ok(()) | Err(_) => {}
+        }
+    }
+}

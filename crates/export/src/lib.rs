@@ -22,7 +22,7 @@ pub mod llama_cpp;
 mod plan_file;
 
 pub use plan_file::{
-    BasisRecord, ChargesRecord, CommandRecord, EngineRecord, FormatError, ModelRecord, OptimalityRecord,
-    PLAN_FORMAT, PlanFile, ReportRecord, RequestRecord, RunRecord, Saved, StageRecord, StoppedRecord,
-    ValueRecord, VariantRecord, assumption_text, objective_word, stopped_text,
+    AssumptionRecord, BasisRecord, ChargesRecord, CommandRecord, EngineRecord, FormatError, ModelRecord,
+    OptimalityRecord, PLAN_FORMAT, PlanFile, ReportRecord, RequestRecord, RunRecord, Saved, StageRecord,
+    StoppedRecord, ValueRecord, VariantRecord, assumption_text, layer_digest, objective_word, stopped_text,
 };

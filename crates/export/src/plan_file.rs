@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use plimsoll_units::{DeviceId, Generation, NodeId};
 use serde::{Deserialize, Serialize};
 
-pub use convert::Saved;
+pub use convert::{Saved, layer_digest};
 pub use words::{assumption_text, objective_word, stopped_text};
 
 /// The format that is written, and the only one that is read.
@@ -82,6 +82,9 @@ pub struct PlanFile {
     pub parts: Vec<serde_json::Value>,
     /// What was assumed, in words.
     pub assumed: Vec<String>,
+    /// The same as data, so that a check can tell what was assumed from what has changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assumptions: Vec<AssumptionRecord>,
     /// How good it is.
     pub value: ValueRecord,
     /// What was met on the way.
@@ -188,6 +191,8 @@ pub struct RequestRecord {
     pub flash_attn: String,
     /// Tokens computed at once.
     pub ubatch: u32,
+    /// Tokens submitted at once.
+    pub batch: u32,
     /// Whether windows are stored in full.
     pub swa_full: bool,
     /// `fit`, `throughput`, `latency` or `balanced`.
@@ -320,6 +325,39 @@ pub enum OptimalityRecord {
     /// Nothing.
     #[default]
     Unproven,
+}
+
+/// Something that the snapshot did not say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "of", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum AssumptionRecord {
+    /// A device's speed.
+    Bandwidth {
+        /// Its node.
+        node: NodeId,
+        /// The device.
+        device: DeviceId,
+        /// What was taken for it.
+        bytes_per_second: u64,
+        /// Whether its name is known, or only its kind.
+        by_name: bool,
+    },
+    /// A way between two nodes.
+    Link {
+        /// The two nodes.
+        between: [NodeId; 2],
+        /// What was taken for it.
+        bytes_per_second: u64,
+        /// And how long the first byte takes, in nanoseconds.
+        latency_ns: u64,
+    },
+    /// No speed is known of this device nor of its kind.
+    UnknownSpeed {
+        /// Its node.
+        node: NodeId,
+        /// The device.
+        device: DeviceId,
+    },
 }
 
 /// What was met on the way.

@@ -192,6 +192,11 @@ impl ModelSpec {
         self.layers_shape().iter().any(|l| l.cache.latent)
     }
 
+    /// Whether some of its layers see only the last tokens.
+    pub fn has_windows(&self) -> bool {
+        self.layers_shape().iter().any(|l| l.cache.window.is_some())
+    }
+
     /// Whether the cache grows with the context.
     pub fn needs_context(&self) -> bool {
         self.layers_shape().iter().any(|l| l.cache.needs_context())

@@ -1,1 +1,50 @@
 //! The load line for models: what fits where, before it runs.
+//!
+//! This is the facade: every crate of the stack under one name, and the wiring between them. [`Job`] is the main job, from
+//! a model, a cluster and a request to a [`Planned`] that knows its bytes, its speed and its command line. Take one of
+//! the smaller crates instead where one is enough: they stand alone.
+//!
+//! # Invariants
+//!
+//! - A plan that [`Job::plan`] returns has passed [`balance::audit`], which shares no code with the planners.
+//! - A suggestion of a refusal was planned again: it works.
+//! - Nothing here reads a clock, and nothing loads a model: headers only.
+//!
+//! ```
+//! use plimsoll::balance::PlanOptions;
+//! use plimsoll::{Engine, Job, cluster, model};
+//!
+//! let list = model::list::parse_list_toml("name = \"toy\"\nlayers = [ { count = 8, bytes = \"3GB\" } ]")?;
+//! let home = cluster::file::parse_cluster(
+//!     "[[node]]\nid = \"tower\"\n\
+//!      [[node.device]]\nid = \"CUDA0\"\nmemory = \"16GB\"\nbandwidth = \"900GB/s\"\n\
+//!      [[node.device]]\nid = \"CUDA1\"\nmemory = \"12GB\"\nbandwidth = \"400GB/s\"\n",
+//! )?.snapshot;
+//! let model = model::ModelSpec::from_list(&list)?;
+//! let job = Job::new(&model, &home, Engine::None, model::Request::default(), PlanOptions::default());
+//! let planned = job.plan()?;
+//! assert_eq!(planned.plan.stages[0].layers, 0..5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Features, all on by default: `cpu` and `cuda` (what this machine is), `gguf` and `safetensors` (model files), `files`
+//! (cluster files, layer lists).
+
+mod context;
+mod engine;
+mod job;
+mod suggest;
+
+pub use plimsoll_balance as balance;
+pub use plimsoll_cluster as cluster;
+pub use plimsoll_export as export;
+pub use plimsoll_model as model;
+pub use plimsoll_profile as profile;
+pub use plimsoll_residency as residency;
+pub use plimsoll_units as units;
+pub use plimsoll_watcher as watcher;
+
+pub use context::ContextChoice;
+pub use engine::{Engine, UnknownEngine};
+pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
+pub use suggest::{Change, Suggestion, suggestions};

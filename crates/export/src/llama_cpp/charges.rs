@@ -21,16 +21,29 @@ pub struct ComputeFacts {
     pub vocabulary: u64,
     /// The query heads of the layer that has most.
     pub heads: u64,
-    /// Whether every layer is plain attention and a dense feed-forward block: the models that the formulas were fitted to.
-    /// Others (experts, latent attention, recurrent state, sliding windows) get the measured worst case on top.
-    pub dense: bool,
+    /// What the layers are made of.
+    pub blocks: Blocks,
+}
+
+/// What the layers of a model are made of, as far as compute buffers depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocks {
+    /// Plain attention and a dense feed-forward block: the models that the formulas were fitted to.
+    Dense,
+    /// Experts, latent attention or sliding windows: charged the worst that was measured of such models.
+    Mixed,
+    /// Recurrent state in some layers: charged the worst that was measured of such models.
+    Recurrent,
 }
 
 /// How far measured buffers of that kind of model lay from the estimate: (below, above), in per cent.
 ///
-/// Dense models with flash attention: 3 % below to 5 % above. Others are charged an upper bound.
-pub const fn compute_error_band(facts: &ComputeFacts) -> (u32, u32) {
-    if facts.dense { (9, 6) } else { (60, 0) }
+/// Models that are not dense are charged an upper bound.
+pub const fn compute_error_band(blocks: Blocks) -> (u32, u32) {
+    match blocks {
+        Blocks::Dense => (9, 7),
+        Blocks::Mixed | Blocks::Recurrent => (60, 0),
+    }
 }
 
 /// The rules of llama.cpp for a model and a request. `cache_ram` is what the server may cache in the host's memory.
@@ -58,7 +71,9 @@ fn charges(facts: &ComputeFacts, request: &Request, context: &ResolvedContext, c
 
     // Scores are kept in full when flash attention is off.
     let (scores, host_split_scores, host_scores) = match request.flash_attention {
-        FlashAttention::Off => (mask(wide(4, heads).saturating_add(8)), mask(12), mask(3)),
+        FlashAttention::Off => {
+            (bounded(facts, mask(wide(4, heads).saturating_add(8)), 120), mask(12), mask(3))
+        }
         FlashAttention::On | FlashAttention::Auto => (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO),
     };
     let add = Bytes::saturating_add;
@@ -74,7 +89,7 @@ fn charges(facts: &ComputeFacts, request: &Request, context: &ResolvedContext, c
     // One device, or some layers on the host: one copy.
     let block = floats(quarter(wide(29, d)).saturating_add(wide(2, ff)));
     let logits = floats(vocabulary.saturating_add(wide(4, d)));
-    let alone = add(add(bounded(facts, block.max(logits), 160), mask(2)), scores);
+    let alone = add(add(bounded(facts, block.max(logits), 180), mask(2)), scores);
     let partial = staged(facts, [add(block, mask(2)), Bytes::ZERO, add(logits, mask(2))], scores);
     // A host that computes layers needs what a device would.
     let host = add(bounded(facts, split_host, 175).max(add(partial.each, host_scores)), cache_ram);
@@ -86,7 +101,7 @@ fn charges(facts: &ComputeFacts, request: &Request, context: &ResolvedContext, c
 
 /// Charges by place from the buffers of a middle stage, what the first one has on top, and that of the last one.
 fn staged(facts: &ComputeFacts, [mid, first_more, last]: [Bytes; 3], scores: Bytes) -> StageCharges {
-    let each = bounded(facts, mid, 180);
+    let each = bounded(facts, mid, if facts.blocks == Blocks::Recurrent { 210 } else { 180 });
     let last = bounded(facts, last, 130).max(each);
     StageCharges {
         each: each.saturating_add(scores),
@@ -97,7 +112,7 @@ fn staged(facts: &ComputeFacts, [mid, first_more, last]: [Bytes; 3], scores: Byt
 
 /// The estimate for dense models; for others the estimate times the worst factor that was measured, in per cent.
 fn bounded(facts: &ComputeFacts, estimate: Bytes, per_cent: u64) -> Bytes {
-    if facts.dense {
+    if facts.blocks == Blocks::Dense {
         return estimate;
     }
     Bytes::new(estimate.get() / 100).saturating_mul(per_cent)

@@ -100,7 +100,12 @@ impl LaunchLine {
     ///
     /// A word holds a NUL character.
     pub fn quoted(&self) -> Result<Vec<String>, ExportError> {
+        // Commas and colons mean nothing to a shell outside of braces: lists stay readable.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@%+".contains(c);
         let quote = |word: &String| {
+            if !word.is_empty() && word.chars().all(plain) {
+                return Ok(word.clone());
+            }
             shlex::try_quote(word)
                 .map(|quoted| quoted.into_owned())
                 .map_err(|_| ExportError::Unquotable { text: word.clone() })
@@ -201,7 +206,7 @@ fn line_up<'a>(plan: &'a Plan, snapshot: &'a ClusterSnapshot, nextn: u32) -> Res
     let find = |device: &DeviceRef| {
         snapshot.device(device).ok_or_else(|| ExportError::UnknownDevice { device: device.clone() })
     };
-    let main = main_node(snapshot).ok_or(ExportError::NoMainNode)?;
+    let main = snapshot.main_node().map_err(|_| ExportError::NoMainNode)?;
     let mut devices: Vec<(&DeviceRef, u32)> = Vec::new();
     let mut head: Option<&Stage> = None;
     for stage in &plan.stages {
@@ -232,13 +237,6 @@ fn line_up<'a>(plan: &'a Plan, snapshot: &'a ClusterSnapshot, nextn: u32) -> Res
         return Err(ExportError::TooManyDevices { devices: devices.len() });
     }
     Ok(Line { main, devices })
-}
-
-/// The node that runs the engine: the one that is marked, else the only one without an rpc address.
-fn main_node(snapshot: &ClusterSnapshot) -> Option<&Node> {
-    let mut without_address = snapshot.nodes.iter().filter(|node| node.rpc.is_none());
-    let only = without_address.next().filter(|_| without_address.next().is_none());
-    snapshot.nodes.iter().find(|node| node.main).or(only)
 }
 
 struct RpcServer<'a> {

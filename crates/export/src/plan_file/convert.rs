@@ -1,23 +1,25 @@
 //! From a plan to its file and back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use plimsoll_balance::{
-    Charges, EngineRules, HostUse, Objective, Optimality, Plan, PlanOptions, PlanValue, Stage, StageCharges,
-    Stopped, Workload,
+    Assumption, Charges, EngineRules, HostUse, Objective, Optimality, Plan, PlanOptions, PlanValue, Stage,
+    StageCharges, Stopped, Workload,
 };
 use plimsoll_cluster::GpuBackend;
-use plimsoll_model::{Footprint, LayerSpec, Request, ResolvedContext};
-use plimsoll_units::{Bytes, DeviceRef};
+use plimsoll_model::{ContextLength, Footprint, LayerSpec, Request, ResolvedContext};
+use plimsoll_units::{Bytes, BytesPerSec, DeviceId, DeviceRef, NodeId};
 use sha2::{Digest, Sha256};
 
 use super::words::{
-    assumption_text, flash_word, objective, objective_word, stopped_text, strategy, strategy_word,
+    assumption_text, cache_type, engine, flash, flash_word, objective, objective_word, stopped_text,
+    strategy, strategy_word,
 };
 use super::{
-    BasisRecord, ChargesRecord, EngineRecord, FormatError, MOST_LAYERS, ModelRecord, OptimalityRecord,
-    PLAN_FORMAT, PlanFile, ReportRecord, RequestRecord, RunRecord, StageRecord, StoppedRecord, ValueRecord,
-    VariantRecord,
+    AssumptionRecord, BasisRecord, ChargesRecord, EngineRecord, FormatError, MOST_LAYERS, ModelRecord,
+    OptimalityRecord, PLAN_FORMAT, PlanFile, ReportRecord, RequestRecord, RunRecord, StageRecord,
+    StoppedRecord, ValueRecord, VariantRecord,
 };
 
 /// Everything that a saved plan is made of.
@@ -57,6 +59,7 @@ impl PlanFile {
             overrides: Vec::new(),
             parts: Vec::new(),
             assumed: plan.assumed.iter().map(assumption_text).collect(),
+            assumptions: plan.assumed.iter().map(AssumptionRecord::from_assumption).collect(),
             value: ValueRecord::from_value(plan.objective, &plan.value),
             report: ReportRecord {
                 stopped: plan.stopped.iter().map(StoppedRecord::from_stopped).collect(),
@@ -123,7 +126,7 @@ impl PlanFile {
             strategy: strategy(&self.request.strategy)?,
             stages: self.stages.iter().map(StageRecord::to_stage).collect(),
             value: self.value.to_value(objective),
-            assumed: Vec::new(),
+            assumed: self.assumptions.iter().map(AssumptionRecord::to_assumption).collect(),
             stopped: Vec::new(),
         })
     }
@@ -169,6 +172,32 @@ impl PlanFile {
             });
         }
         Ok(Workload { footprints, by_backend, activation_bytes: Bytes::new(model.activation_bytes) })
+    }
+
+    /// What was asked of the model.
+    ///
+    /// # Errors
+    ///
+    /// A word that has no meaning at its place.
+    pub fn request(&self) -> Result<Request, FormatError> {
+        let request = &self.request;
+        let context = if request.unified_kv || request.parallel == 1 {
+            ContextLength::PerSequence(request.ctx)
+        } else {
+            ContextLength::Total(request.ctx_total)
+        };
+        Ok(Request {
+            context: Some(context),
+            parallel: request.parallel,
+            unified_kv: request.unified_kv,
+            cache_type_k: cache_type("request.cache_type_k", &request.cache_type_k)?,
+            cache_type_v: cache_type("request.cache_type_v", &request.cache_type_v)?,
+            flash_attention: flash(&request.flash_attn)?,
+            micro_batch: request.ubatch,
+            batch: request.batch,
+            full_window: request.swa_full,
+            engine: engine(&request.engine.name)?,
+        })
     }
 
     /// Under whose rules it was made.
@@ -239,8 +268,6 @@ impl PlanFile {
 fn model_record(saved: &Saved<'_>) -> ModelRecord {
     let workload = saved.workload;
     let base = workload.footprints.first();
-    let layers = base.map_or(0, |f| f.layers.len());
-    let bytes = |pick: fn(&Footprint) -> Bytes| base.map_or(0, |f| pick(f).get());
     let variant = |backend: &GpuBackend, index: &usize| {
         let footprint = workload.footprints.get(*index).filter(|f| Some(*f) != base)?;
         let record = VariantRecord {
@@ -252,22 +279,11 @@ fn model_record(saved: &Saved<'_>) -> ModelRecord {
         };
         Some((backend.name().to_owned(), record))
     };
-    let mut record = ModelRecord {
-        name: saved.name.to_owned(),
-        architecture: saved.architecture.to_owned(),
-        layers: u64::try_from(layers).unwrap_or(u64::MAX),
-        digest: String::new(),
-        runs: base.map_or_else(Vec::new, |f| roll(&f.layers)),
-        input_bytes: bytes(|f| f.input_bytes),
-        head_bytes: bytes(|f| f.head_bytes),
-        head_beside_input_bytes: bytes(|f| f.head_beside_input_bytes),
-        each_device_bytes: bytes(|f| f.each_device_bytes),
-        nextn: base.map_or(0, |f| f.nextn),
+    ModelRecord {
         activation_bytes: workload.activation_bytes.get(),
         variants: workload.by_backend.iter().filter_map(|(b, i)| variant(b, i)).collect(),
-    };
-    record.digest = record.layer_digest();
-    record
+        ..ModelRecord::of(saved.name, saved.architecture, base)
+    }
 }
 
 fn request_record(saved: &Saved<'_>) -> RequestRecord {
@@ -284,6 +300,7 @@ fn request_record(saved: &Saved<'_>) -> RequestRecord {
         cache_type_v: request.cache_type_v.to_string(),
         flash_attn: flash_word(request.flash_attention).to_owned(),
         ubatch: request.micro_batch,
+        batch: request.batch,
         swa_full: request.full_window,
         objective: objective_word(options.objective).to_owned(),
         strategy: strategy_word(options.strategy).to_owned(),
@@ -361,6 +378,31 @@ impl ModelRecord {
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
+
+    fn of(name: &str, architecture: &str, footprint: Option<&Footprint>) -> Self {
+        let bytes = |pick: fn(&Footprint) -> Bytes| footprint.map_or(0, |f| pick(f).get());
+        let mut record = Self {
+            name: name.to_owned(),
+            architecture: architecture.to_owned(),
+            layers: footprint.map_or(0, |f| u64::try_from(f.layers.len()).unwrap_or(u64::MAX)),
+            digest: String::new(),
+            runs: footprint.map_or_else(Vec::new, |f| roll(&f.layers)),
+            input_bytes: bytes(|f| f.input_bytes),
+            head_bytes: bytes(|f| f.head_bytes),
+            head_beside_input_bytes: bytes(|f| f.head_beside_input_bytes),
+            each_device_bytes: bytes(|f| f.each_device_bytes),
+            nextn: footprint.map_or(0, |f| f.nextn),
+            activation_bytes: 0,
+            variants: BTreeMap::new(),
+        };
+        record.digest = record.layer_digest();
+        record
+    }
+}
+
+/// The digest of a model's layer facts for one request, as a saved plan holds it.
+pub fn layer_digest(architecture: &str, footprint: &Footprint) -> String {
+    ModelRecord::of("", architecture, Some(footprint)).digest
 }
 
 impl StageRecord {
@@ -393,6 +435,44 @@ impl StageRecord {
             budget_bytes: Bytes::new(self.budget_bytes),
             slack_bytes: Bytes::new(self.slack_bytes),
             seconds: self.seconds,
+        }
+    }
+}
+
+impl AssumptionRecord {
+    fn from_assumption(assumption: &Assumption) -> Self {
+        match assumption {
+            Assumption::Bandwidth { device, rate, by_name } => Self::Bandwidth {
+                node: device.node.clone(),
+                device: device.device.clone(),
+                bytes_per_second: rate.get(),
+                by_name: *by_name,
+            },
+            Assumption::Link { between, rate, latency } => Self::Link {
+                between: between.clone(),
+                bytes_per_second: rate.get(),
+                latency_ns: u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX),
+            },
+            Assumption::UnknownSpeed { device } => {
+                Self::UnknownSpeed { node: device.node.clone(), device: device.device.clone() }
+            }
+        }
+    }
+
+    fn to_assumption(&self) -> Assumption {
+        let at = |node: &NodeId, device: &DeviceId| DeviceRef { node: node.clone(), device: device.clone() };
+        match self {
+            Self::Bandwidth { node, device, bytes_per_second, by_name } => Assumption::Bandwidth {
+                device: at(node, device),
+                rate: BytesPerSec::new(*bytes_per_second),
+                by_name: *by_name,
+            },
+            Self::Link { between, bytes_per_second, latency_ns } => Assumption::Link {
+                between: between.clone(),
+                rate: BytesPerSec::new(*bytes_per_second),
+                latency: Duration::from_nanos(*latency_ns),
+            },
+            Self::UnknownSpeed { node, device } => Assumption::UnknownSpeed { device: at(node, device) },
         }
     }
 }

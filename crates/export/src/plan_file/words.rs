@@ -1,7 +1,7 @@
 //! The words of a plan file, and sentences for what a plan reports.
 
 use plimsoll_balance::{Assumption, Objective, StoppedBy, Strategy};
-use plimsoll_model::FlashAttention;
+use plimsoll_model::{CacheType, EngineProfile, FlashAttention};
 
 use super::FormatError;
 
@@ -30,6 +30,37 @@ pub(super) fn strategy(word: &str) -> Result<Strategy, FormatError> {
             known: "portfolio, capacity-descending, given-order",
         }),
     }
+}
+
+pub(super) fn cache_type(key: &'static str, word: &str) -> Result<CacheType, FormatError> {
+    word.parse().map_err(|_| FormatError::Word {
+        key,
+        value: word.to_owned(),
+        known: "f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1",
+    })
+}
+
+pub(super) fn flash(word: &str) -> Result<FlashAttention, FormatError> {
+    match word {
+        "on" => Ok(FlashAttention::On),
+        "off" => Ok(FlashAttention::Off),
+        "auto" => Ok(FlashAttention::Auto),
+        other => Err(FormatError::Word {
+            key: "request.flash_attn",
+            value: other.to_owned(),
+            known: "on, off, auto",
+        }),
+    }
+}
+
+pub(super) fn engine(word: &str) -> Result<EngineProfile, FormatError> {
+    let known =
+        [EngineProfile::LLAMA_CPP, EngineProfile::NONE].into_iter().find(|profile| profile.name == word);
+    known.ok_or_else(|| FormatError::Word {
+        key: "request.engine.name",
+        value: word.to_owned(),
+        known: "llama.cpp, none",
+    })
 }
 
 /// The word for an objective in files and on the command line.

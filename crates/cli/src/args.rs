@@ -1,0 +1,315 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use plimsoll::Engine;
+use plimsoll::balance::{Objective, Strategy};
+use plimsoll::model::{CacheType, FlashAttention};
+use plimsoll::units::{Bytes, DeviceRef, NodeId};
+
+/// Decide what fits where before it runs.
+///
+/// Exit status: 0 done; 1 refused (it does not fit, or a checked plan no longer does); 2 wrong usage or unreadable input; 3
+/// a fault of plimsoll itself.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, max_term_width = 100, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// Print JSON instead of text.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say more: what stopped each device, every byte.
+    #[arg(long, short, global = true)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say which layers go on which device, and how to start the engine that way.
+    Plan(Box<PlanArgs>),
+    /// Say what a model weighs, layer by layer.
+    Inspect(InspectArgs),
+    /// Say what this machine is.
+    Detect(DetectArgs),
+    /// Check a saved plan against a cluster.
+    Check(Box<CheckArgs>),
+    /// Print shell completions or the manual page.
+    Completions(CompletionsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// A GGUF file (any part of a split one), a safetensors file or folder, or a layer list (.toml, .json).
+    pub(crate) model: PathBuf,
+
+    /// The machines, as a TOML file; this machine when not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
+
+    #[command(flatten)]
+    pub(crate) choice: ChoiceArgs,
+
+    /// Save the plan as a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Draw the plan as a picture.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// What is asked of the planner.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Planning")]
+pub(crate) struct ChoiceArgs {
+    /// What the plan should be good at.
+    #[arg(long, value_enum, default_value = "latency")]
+    pub(crate) objective: ObjectiveArg,
+
+    /// In which orders devices are tried.
+    #[arg(long, value_enum, default_value = "portfolio")]
+    pub(crate) strategy: StrategyArg,
+
+    /// Keep this much free on every pool (24GiB, 500MB); default: what the cluster file or the engine says.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) reserve: Option<Bytes>,
+
+    /// Use at most this many devices, the host not counted.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_devices: Option<u32>,
+
+    /// Use only these nodes.
+    #[arg(long, value_name = "NODE", num_args = 1.., value_delimiter = ',')]
+    pub(crate) only: Vec<NodeId>,
+
+    /// Use at most this much of a device (tower/CUDA0=20GiB); may be given again.
+    #[arg(long, value_name = "NODE/DEVICE=BYTES", value_parser = parse_cap)]
+    pub(crate) cap: Vec<(DeviceRef, Bytes)>,
+}
+
+/// What is asked of the model.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Request")]
+pub(crate) struct RequestArgs {
+    /// The context of one sequence, in tokens (32768, 32k); default: what the model was trained for, or what fits.
+    #[arg(long, value_name = "N", value_parser = parse_tokens, conflicts_with = "ctx_total")]
+    pub(crate) ctx: Option<u64>,
+
+    /// The context of all sequences together, as llama.cpp's -c counts it.
+    #[arg(long, value_name = "N", value_parser = parse_tokens)]
+    pub(crate) ctx_total: Option<u64>,
+
+    /// How many sequences at once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) parallel: u32,
+
+    /// All sequences share one cache.
+    #[arg(long)]
+    pub(crate) unified_kv: bool,
+
+    /// The form of keys in the cache: f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1.
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    pub(crate) cache_type_k: CacheType,
+
+    /// The form of values in the cache.
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    pub(crate) cache_type_v: CacheType,
+
+    /// Whether flash attention is used.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) flash_attn: FlashArg,
+
+    /// Tokens computed at once (llama.cpp's -ub).
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) ubatch: u32,
+
+    /// Layers with a sliding window keep the full context.
+    #[arg(long)]
+    pub(crate) swa_full: bool,
+
+    /// Who will run it: llama.cpp or none; default: llama.cpp for a GGUF file, none otherwise.
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<Engine>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A GGUF file (any part of a split one), a safetensors file or folder, or a layer list (.toml, .json).
+    pub(crate) model: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DetectArgs {
+    /// Print this machine as a node of a cluster file.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) emit: Option<EmitArg>,
+
+    /// Ask no driver: processors and memory only.
+    #[arg(long)]
+    pub(crate) fast: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// A plan that was saved with `plan --out`.
+    #[arg(value_name = "PLAN")]
+    pub(crate) file: PathBuf,
+
+    /// The machines, as a TOML file; this machine when not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster: Option<PathBuf>,
+
+    /// Also check that the plan was made for this model.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell, or `man` for the manual page.
+    #[arg(value_enum)]
+    pub(crate) shell: ShellArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShellArg {
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
+    /// The manual page, in roff.
+    Man,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EmitArg {
+    /// A `[[node]]` of a cluster file.
+    Node,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ObjectiveArg {
+    /// The fewest devices.
+    Fit,
+    /// The fastest slowest stage: many requests at once.
+    Throughput,
+    /// The fastest single stream.
+    Latency,
+    /// Every device equally full.
+    Balanced,
+}
+
+impl From<ObjectiveArg> for Objective {
+    fn from(arg: ObjectiveArg) -> Self {
+        match arg {
+            ObjectiveArg::Fit => Self::Fit,
+            ObjectiveArg::Throughput => Self::Throughput,
+            ObjectiveArg::Latency => Self::Latency,
+            ObjectiveArg::Balanced => Self::Balanced,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StrategyArg {
+    /// Several orders, and an exact search where devices are few.
+    Portfolio,
+    /// The largest first.
+    CapacityDescending,
+    /// As the cluster file lists them.
+    GivenOrder,
+}
+
+impl From<StrategyArg> for Strategy {
+    fn from(arg: StrategyArg) -> Self {
+        match arg {
+            StrategyArg::Portfolio => Self::Portfolio,
+            StrategyArg::CapacityDescending => Self::CapacityDescending,
+            StrategyArg::GivenOrder => Self::GivenOrder,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FlashArg {
+    On,
+    Off,
+    Auto,
+}
+
+impl From<FlashArg> for FlashAttention {
+    fn from(arg: FlashArg) -> Self {
+        match arg {
+            FlashArg::On => Self::On,
+            FlashArg::Off => Self::Off,
+            FlashArg::Auto => Self::Auto,
+        }
+    }
+}
+
+/// `32768`, or `32k` for 32 · 1024 and `1m` for 1024 · 1024 as people say it of contexts.
+fn parse_tokens(text: &str) -> Result<u64, String> {
+    let (digits, step) = match (text.strip_suffix(['k', 'K']), text.strip_suffix(['m', 'M'])) {
+        (Some(digits), _) => (digits, 1024),
+        (None, Some(digits)) => (digits, 1024 * 1024),
+        (None, None) => (text, 1),
+    };
+    let n: u64 = digits.parse().map_err(|_| format!("'{text}' is not a number of tokens (32768 or 32k)"))?;
+    match n.checked_mul(step) {
+        Some(0) => Err("a context has at least one token".to_owned()),
+        Some(n) => Ok(n),
+        None => Err(format!("'{text}' is larger than 18446744073709551615")),
+    }
+}
+
+fn parse_cap(text: &str) -> Result<(DeviceRef, Bytes), String> {
+    let parts = text.split_once('=').and_then(|(device, cap)| Some((device.split_once('/')?, cap)));
+    let ((node, device), cap) =
+        parts.ok_or_else(|| format!("'{text}' is not of the form node/device=20GiB"))?;
+    let node = node.parse().map_err(|e| format!("{e}"))?;
+    let device = device.parse().map_err(|e| format!("{e}"))?;
+    let cap = cap.parse().map_err(|e| format!("{e}"))?;
+    Ok((DeviceRef { node, device }, cap))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn contexts_may_be_said_in_thousands() {
+        assert_eq!(parse_tokens("32k"), Ok(32_768));
+        assert_eq!(parse_tokens("1M"), Ok(1_048_576));
+        assert_eq!(parse_tokens("4096"), Ok(4_096));
+        for bad in ["", "k", "0", "-1", "1.5k", "99999999999999999999", "18446744073709551615k"] {
+            assert!(parse_tokens(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cap_names_a_device_and_an_amount() {
+        let (device, cap) = parse_cap("tower/CUDA0=20GiB").unwrap();
+        assert_eq!((device.to_string().as_str(), cap), ("tower/CUDA0", Bytes::gib(20)));
+        for bad in ["tower=20GiB", "tower/CUDA0", "tower/CUDA0=x", "/CUDA0=1"] {
+            assert!(parse_cap(bad).is_err(), "{bad}");
+        }
+    }
+}

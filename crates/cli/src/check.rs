@@ -1,0 +1,101 @@
+//! `plimsoll check`.
+
+use std::path::Path;
+
+use plimsoll::Checked;
+use plimsoll::balance::Finding;
+use plimsoll::export::PlanFile;
+use serde::Serialize;
+
+use crate::args::{CheckArgs, Cli};
+use crate::failure::{Failure, Outcome};
+use crate::{input, show};
+
+#[derive(Serialize)]
+struct Record<'a> {
+    format: &'a str,
+    fits: bool,
+    model: &'a str,
+    digest: &'a str,
+    findings: Vec<String>,
+    changed: Vec<String>,
+}
+
+pub(crate) fn run(args: &CheckArgs, cli: &Cli) -> Outcome {
+    let file = read(&args.file)?;
+    if let Some(model) = &args.model {
+        same_model(&file, model)?;
+    }
+    let snapshot = input::open_cluster(args.cluster.as_deref())?;
+    let checked = plimsoll::check(&file, &snapshot).map_err(Failure::input)?;
+    let text = if cli.json { json(&file, &checked)? } else { text(&file, &checked, args) };
+    if checked.broken.is_empty() {
+        return Ok(text);
+    }
+    let (stdout, stderr) = if cli.json { (text, String::new()) } else { (String::new(), text) };
+    Err(Failure::Refused { stdout, stderr })
+}
+
+/// Reads a saved plan.
+fn read(path: &Path) -> Result<PlanFile, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Input(format!("cannot read {}: {error}", path.display())))?;
+    PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
+}
+
+/// Whether the layer facts of a model give the digest of the plan.
+fn same_model(file: &PlanFile, path: &Path) -> Result<(), Failure> {
+    let model = input::open_model(path)?;
+    let digest = plimsoll::digest_for(&model, file).map_err(Failure::input)?;
+    if digest == file.model.digest {
+        return Ok(());
+    }
+    let stderr = format!(
+        "the plan was made for another model: {} has the digest {digest}, the plan says {} ({})",
+        path.display(),
+        file.model.digest,
+        file.model.name
+    );
+    Err(Failure::Refused { stdout: String::new(), stderr: show::wrap(&stderr, "  ") })
+}
+
+fn json(file: &PlanFile, checked: &Checked) -> Outcome {
+    let record = Record {
+        format: "plimsoll.check/1",
+        fits: checked.broken.is_empty(),
+        model: &file.model.name,
+        digest: &file.model.digest,
+        findings: checked.broken.iter().map(ToString::to_string).collect(),
+        changed: checked.changed.iter().map(ToString::to_string).collect(),
+    };
+    Ok(serde_json::to_string_pretty(&record).map_err(Failure::internal)? + "\n")
+}
+
+fn text(file: &PlanFile, checked: &Checked, args: &CheckArgs) -> String {
+    let cluster =
+        args.cluster.as_ref().map_or_else(|| "this machine".to_owned(), |path| path.display().to_string());
+    let (name, path) = (&file.model.name, args.file.display());
+    let mut lines = Vec::new();
+    if checked.broken.is_empty() {
+        let all = if checked.changed.is_empty() { ", and every number in it is right" } else { "" };
+        lines.push(format!("{path}: the plan for {name} fits {cluster}{all}"));
+    } else {
+        lines.push(format!("{path}: the plan for {name} does not hold on {cluster}:"));
+        lines.extend(checked.broken.iter().map(|finding| format!("  - {finding}")));
+    }
+    if !checked.changed.is_empty() {
+        lines.push("changed since it was made:".to_owned());
+        lines.extend(checked.changed.iter().map(|finding| format!("  - {}", change(finding))));
+    }
+    lines.iter().map(|line| show::wrap(line, "  ") + "\n").collect()
+}
+
+/// What has changed, the old value first.
+fn change(finding: &Finding) -> String {
+    match finding {
+        Finding::Number { device, what, claimed, actual } => {
+            format!("{what} of {device}: {} bytes then, {} bytes now", claimed.get(), actual.get())
+        }
+        other => other.to_string(),
+    }
+}

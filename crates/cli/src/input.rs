@@ -1,0 +1,91 @@
+//! From what was typed to what the library takes.
+
+use std::path::Path;
+
+use plimsoll::Engine;
+use plimsoll::balance::PlanOptions;
+use plimsoll::cluster::{self, ClusterSnapshot};
+use plimsoll::model::{ContextLength, ModelFormat, ModelSpec, Request};
+use plimsoll::profile::{FreeMemory, SystemProfile};
+use plimsoll::units::NodeId;
+
+use crate::args::{ChoiceArgs, RequestArgs};
+use crate::failure::Failure;
+
+/// Reads the header of a model.
+pub(crate) fn open_model(path: &Path) -> Result<ModelSpec, Failure> {
+    plimsoll::model::open(path).map_err(Failure::input)
+}
+
+/// Reads a cluster file, or looks at this machine.
+pub(crate) fn open_cluster(path: Option<&Path>) -> Result<ClusterSnapshot, Failure> {
+    match path {
+        Some(path) => cluster::file::read_cluster(path).map(|file| file.snapshot).map_err(Failure::input),
+        None => Ok(this_machine()),
+    }
+}
+
+/// This machine as a cluster of one node.
+pub(crate) fn this_machine() -> ClusterSnapshot {
+    let profile = SystemProfile::detect();
+    cluster::this_machine(node_name(), &profile, &FreeMemory::read(&profile))
+}
+
+/// What this machine calls itself, or `here` where that cannot stand in `node/device`.
+pub(crate) fn node_name() -> NodeId {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    NodeId::new(name).or_else(|_| NodeId::new("here")).unwrap_or_else(|_| unreachable!("`here` is a name"))
+}
+
+/// The engine that was named, else the one that suits the file.
+pub(crate) fn engine(args: &RequestArgs, model: &ModelSpec) -> Engine {
+    args.engine.unwrap_or(match model.format() {
+        ModelFormat::Gguf => Engine::LlamaCpp,
+        ModelFormat::Safetensors | ModelFormat::List => Engine::None,
+    })
+}
+
+/// The request that was typed.
+pub(crate) fn request(args: &RequestArgs, engine: Engine) -> Request {
+    let context = match (args.ctx, args.ctx_total) {
+        (Some(cells), _) => Some(ContextLength::PerSequence(cells)),
+        (None, Some(cells)) => Some(ContextLength::Total(cells)),
+        (None, None) => None,
+    };
+    Request {
+        context,
+        parallel: args.parallel,
+        unified_kv: args.unified_kv,
+        cache_type_k: args.cache_type_k,
+        cache_type_v: args.cache_type_v,
+        flash_attention: args.flash_attn.into(),
+        micro_batch: args.ubatch,
+        batch: Request::default().batch.max(args.ubatch),
+        full_window: args.swa_full,
+        engine: engine.profile(),
+    }
+}
+
+/// The options that were typed. Names that the cluster does not have are wrong usage.
+pub(crate) fn options(args: &ChoiceArgs, snapshot: &ClusterSnapshot) -> Result<PlanOptions, Failure> {
+    let known = || snapshot.nodes.iter().map(|n| n.id.to_string()).collect::<Vec<_>>().join(", ");
+    if let Some(node) = args.only.iter().find(|id| snapshot.node(id).is_none()) {
+        return Err(Failure::Input(format!("--only names node '{node}', and the cluster has {}", known())));
+    }
+    if let Some((device, _)) = args.cap.iter().find(|(device, _)| snapshot.device(device).is_none()) {
+        let devices = |n: &plimsoll::cluster::Node| {
+            n.devices.iter().map(|d| format!("{}/{}", n.id, d.id)).collect::<Vec<_>>().join(", ")
+        };
+        let all = snapshot.nodes.iter().map(devices).collect::<Vec<_>>().join(", ");
+        return Err(Failure::Input(format!("--cap names device '{device}', and the cluster has {all}")));
+    }
+    Ok(PlanOptions {
+        objective: args.objective.into(),
+        strategy: args.strategy.into(),
+        max_devices: args.max_devices,
+        only: (!args.only.is_empty()).then(|| args.only.iter().cloned().collect()),
+        caps: args.cap.iter().cloned().collect(),
+        reserve: args.reserve,
+    })
+}

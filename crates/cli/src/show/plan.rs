@@ -1,0 +1,214 @@
+//! A plan as a table with a bar for each device.
+
+use plimsoll::balance::{Objective, Optimality, Stage};
+use plimsoll::cluster::ClusterSnapshot;
+use plimsoll::export::assumption_text;
+use plimsoll::export::llama_cpp::Command;
+use plimsoll::model::{ModelSpec, Request};
+use plimsoll::units::Bytes;
+use plimsoll::{ContextChoice, Planned};
+
+use super::{command, devices_line, per_cent, seconds, stopped_line, table, text, width, wrap};
+
+/// The whole answer to `plan`.
+pub(crate) fn plan(
+    planned: &Planned,
+    model: &ModelSpec,
+    snapshot: &ClusterSnapshot,
+    command: Option<&Command>,
+    verbose: bool,
+) -> String {
+    let mut out = head(planned, model);
+    out.push('\n');
+    out.push_str(&devices(planned));
+    out.push_str("  █ weights  ▓ context  ▒ engine  · free\n\n");
+    out.push_str(&wrap(&value(planned), "  "));
+    out.push('\n');
+    let left_out = devices_line(planned, snapshot);
+    if !left_out.is_empty() {
+        out.push_str(&wrap(&left_out, "  "));
+        out.push('\n');
+    }
+    for assumption in &planned.plan.assumed {
+        out.push_str(&wrap(&format!("assumed: {}", assumption_text(assumption)), "  "));
+        out.push('\n');
+    }
+    for warning in &planned.warnings {
+        out.push_str(&wrap(&format!("note: {warning}"), "  "));
+        out.push('\n');
+    }
+    if verbose {
+        for stopped in &planned.plan.stopped {
+            out.push_str(&wrap(&format!("stopped: {}", stopped_line(stopped)), "  "));
+            out.push('\n');
+        }
+    }
+    if let Some(lines) = command {
+        out.push_str(&commands(lines));
+    }
+    out
+}
+
+fn head(planned: &Planned, model: &ModelSpec) -> String {
+    let footprint = planned.workload.footprints.first();
+    let layers = footprint.map_or(&[][..], |f| &f.layers);
+    let kv = Bytes::saturating_sum(layers.iter().map(|l| l.kv_bytes));
+    let mut lines = vec![format!(
+        "{}: {}, {} layers, {} of weights",
+        planned.name(),
+        model.architecture(),
+        layers.len(),
+        model.file_bytes().scaled()
+    )];
+    if let Some(context) = footprint.map(|f| f.context) {
+        let Request { parallel, cache_type_k, cache_type_v, .. } = planned.request;
+        let many = if parallel == 1 { String::new() } else { format!(" for each of {parallel} sequences") };
+        let types = if cache_type_k == cache_type_v {
+            cache_type_k.to_string()
+        } else {
+            format!("{cache_type_k}/{cache_type_v}")
+        };
+        let why = match planned.context {
+            ContextChoice::Asked => String::new(),
+            ContextChoice::Trained => " (what it was trained for)".to_owned(),
+            ContextChoice::Lowered { trained, .. } => format!(" (trained for {trained}; this is what fits)"),
+        };
+        if context.per_sequence > 0 {
+            lines.push(format!("context: {}{many}{why}, {types}, {}", context.per_sequence, kv.scaled()));
+        }
+    }
+    lines.iter().map(|line| wrap(line, "  ") + "\n").collect()
+}
+
+fn devices(planned: &Planned) -> String {
+    let stages = &planned.plan.stages;
+    let timed = stages.iter().any(|s| s.seconds.is_some_and(|t| t > 0.0));
+    let mut header = vec!["device", "layers", "", "full", "of budget"];
+    let mut right = vec![3, 4];
+    if timed {
+        header.push("time");
+        right.push(5);
+    }
+    let rows: Vec<[String; 5]> = stages
+        .iter()
+        .map(|stage| {
+            let used = used(stage);
+            [
+                stage.device.to_string(),
+                layers(stage),
+                per_cent(used, stage.budget_bytes),
+                of_budget(used, stage.budget_bytes),
+                stage.seconds.filter(|s| *s > 0.0).map_or_else(String::new, seconds),
+            ]
+        })
+        .collect();
+    // The bar takes what the other columns leave, one blank on each side of every column.
+    let widest = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0).max([6, 6, 4, 9, 4][column])
+    };
+    let columns = if timed { 5 } else { 4 };
+    let others: usize = (0..columns).map(widest).sum::<usize>() + 2 * (columns + 1);
+    let bar_width = width().saturating_sub(others).clamp(8, 32);
+    let mut table = table(&header, &right);
+    for (stage, [device, layers, full, budget, time]) in stages.iter().zip(rows) {
+        let mut row = vec![device, layers, bar(stage, bar_width), full, budget];
+        if timed {
+            row.push(time);
+        }
+        table.add_row(row);
+    }
+    text(&table)
+}
+
+fn used(stage: &Stage) -> Bytes {
+    stage.weights_bytes.saturating_add(stage.kv_bytes).saturating_add(stage.overhead_bytes)
+}
+
+fn of_budget(used: Bytes, budget: Bytes) -> String {
+    if budget < Bytes::new(1_000_000_000) {
+        return format!("{} / {}", used.scaled(), budget.scaled());
+    }
+    let used = used.to_string();
+    format!("{} / {budget}", used.trim_end_matches(" GB"))
+}
+
+/// `input 0-39 head`.
+fn layers(stage: &Stage) -> String {
+    let mut parts = Vec::new();
+    if stage.input {
+        parts.push("input".to_owned());
+    }
+    if !stage.layers.is_empty() {
+        parts.push(super::layer_range(&stage.layers));
+    }
+    if stage.head {
+        parts.push("head".to_owned());
+    }
+    parts.join(" ")
+}
+
+/// How full a device is, and of what: each kind gets the cells that its bytes fill, running totals rounded.
+fn bar(stage: &Stage, width: usize) -> String {
+    let kinds = [(stage.weights_bytes, '█'), (stage.kv_bytes, '▓'), (stage.overhead_bytes, '▒')];
+    let whole = u128::from(used(stage).max(stage.budget_bytes).get()).max(1);
+    let cells = u128::try_from(width).unwrap_or(0);
+    let mut out = String::new();
+    let mut sum: u128 = 0;
+    let mut filled = 0;
+    for (bytes, mark) in kinds {
+        sum += u128::from(bytes.get());
+        let mut end = usize::try_from((sum * cells + whole / 2) / whole).unwrap_or(width).min(width);
+        // What is there is seen, however small.
+        if end == filled && !bytes.is_zero() && filled < width {
+            end = filled + 1;
+        }
+        out.extend(std::iter::repeat_n(mark, end.saturating_sub(filled)));
+        filled = filled.max(end);
+    }
+    out.extend(std::iter::repeat_n('·', width.saturating_sub(filled)));
+    out
+}
+
+fn value(planned: &Planned) -> String {
+    let plan = &planned.plan;
+    let value = plan.value.value;
+    let what = match (plan.objective, value) {
+        (Objective::Latency, Some(s)) if s > 0.0 => {
+            format!("{} per token for one stream, {:.1} tokens/s", seconds(s), 1.0 / s)
+        }
+        (Objective::Throughput, Some(s)) if s > 0.0 => {
+            format!(
+                "slowest stage {}: up to {:.1} tokens/s with enough requests at once",
+                seconds(s),
+                1.0 / s
+            )
+        }
+        (Objective::Balanced, Some(share)) => format!("the fullest device is {:.1} % full", share * 100.0),
+        (Objective::Fit, Some(devices)) => format!("fits on {devices:.0} device(s)"),
+        (Objective::Latency | Objective::Throughput, Some(_)) => {
+            "nothing to read: it takes no time".to_owned()
+        }
+        (_, None) => "it fits; no speed is known, so no time is told".to_owned(),
+    };
+    let proof = match plan.value.optimality {
+        Optimality::Proven => "no other plan is better (proven)".to_owned(),
+        Optimality::Within(gap) => format!("no plan is more than {:.1} % better", gap * 100.0),
+        Optimality::Unproven => "whether another plan is better is not proven".to_owned(),
+    };
+    format!("{what}; {proof}")
+}
+
+fn commands(lines: &Command) -> String {
+    let mut out = String::new();
+    for line in lines.rpc_servers.iter().chain([&lines.server]) {
+        // A word that no shell can be given was refused before this.
+        let words = line.quoted().unwrap_or_default();
+        out.push_str(&format!("\non {}:\n{}\n", line.node, command(&words, "  ")));
+    }
+    for note in &lines.notes {
+        out.push_str(&wrap(&format!("note: {note}"), "  "));
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,183 @@
+//! A plan as a picture that people can share.
+
+use std::fmt::Write;
+
+use plimsoll::Planned;
+use plimsoll::balance::{Objective, Stage};
+use plimsoll::units::Bytes;
+
+use crate::show;
+
+const WIDTH: u32 = 860;
+const LEFT: u32 = 30;
+const NAME: u32 = 220;
+const BAR: u32 = 400;
+const ROW: u32 = 44;
+const TOP: u32 = 96;
+
+const WEIGHTS: &str = "#2f6f8f";
+const CONTEXT: &str = "#e0a030";
+const ENGINE: &str = "#a0566f";
+const FREE: &str = "#e8ecef";
+
+/// The picture, as SVG text.
+pub(crate) fn draw(planned: &Planned) -> String {
+    let stages = &planned.plan.stages;
+    let rows = u32::try_from(stages.len()).unwrap_or(u32::MAX);
+    let height = TOP.saturating_add(rows.saturating_mul(ROW)).saturating_add(64);
+    let mut picture = Picture { text: String::new() };
+    picture.line(&format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+         font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\">"
+    ));
+    picture.line(&format!("<title>{}</title>", escape(&format!("Plan for {}", planned.name()))));
+    picture.line(&format!("<rect width=\"{WIDTH}\" height=\"{height}\" rx=\"10\" fill=\"#ffffff\"/>"));
+    picture.text(LEFT, 42, 22, "#16242e", "bold", planned.name());
+    picture.text(LEFT, 68, 14, "#51626e", "normal", &subtitle(planned));
+    for (row, stage) in (0_u32..).zip(stages) {
+        draw_stage(&mut picture, stage, TOP + row * ROW);
+    }
+    legend(&mut picture, height - 26);
+    picture.line("</svg>");
+    picture.text
+}
+
+/// SVG under construction.
+struct Picture {
+    text: String,
+}
+
+impl Picture {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn text(&mut self, x: u32, y: u32, size: u32, colour: &str, weight: &str, text: &str) {
+        let text = escape(text);
+        self.line(&format!(
+            "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" font-weight=\"{weight}\" fill=\"{colour}\">{text}</text>"
+        ));
+    }
+
+    fn rect(&mut self, [x, y, width, height]: [u32; 4], colour: &str, title: &str) {
+        let title = escape(title);
+        self.line(&format!(
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{colour}\"><title>{title}</title></rect>"
+        ));
+    }
+}
+
+fn draw_stage(picture: &mut Picture, stage: &Stage, y: u32) {
+    picture.text(LEFT, y + 15, 15, "#16242e", "bold", &stage.device.to_string());
+    picture.text(LEFT, y + 31, 12, "#51626e", "normal", &holds(stage));
+    let left = LEFT + NAME;
+    let used = stage.weights_bytes.saturating_add(stage.kv_bytes).saturating_add(stage.overhead_bytes);
+    let whole = u128::from(used.max(stage.budget_bytes).get()).max(1);
+    picture.rect([left, y + 2, BAR, 26], FREE, &format!("free {}", stage.slack_bytes.scaled()));
+    let mut sum: u128 = 0;
+    let mut filled: u32 = 0;
+    let kinds = [
+        (stage.weights_bytes, WEIGHTS, "weights"),
+        (stage.kv_bytes, CONTEXT, "context"),
+        (stage.overhead_bytes, ENGINE, "engine"),
+    ];
+    for (bytes, colour, name) in kinds {
+        sum += u128::from(bytes.get());
+        let end = u32::try_from(sum * u128::from(BAR) / whole).unwrap_or(BAR).min(BAR);
+        if end > filled {
+            picture.rect(
+                [left + filled, y + 2, end - filled, 26],
+                colour,
+                &format!("{name} {}", bytes.scaled()),
+            );
+            filled = end;
+        }
+    }
+    let figures = format!(
+        "{} of {}  ({})",
+        used.scaled(),
+        stage.budget_bytes.scaled(),
+        show::per_cent(used, stage.budget_bytes)
+    );
+    picture.text(left + BAR + 14, y + 15, 13, "#16242e", "normal", &figures);
+    if let Some(seconds) = stage.seconds.filter(|s| *s > 0.0) {
+        picture.text(
+            left + BAR + 14,
+            y + 31,
+            12,
+            "#51626e",
+            "normal",
+            &format!("{} per token", show::seconds(seconds)),
+        );
+    }
+}
+
+fn legend(picture: &mut Picture, y: u32) {
+    let mut x = LEFT + NAME;
+    for (colour, name) in [(WEIGHTS, "weights"), (CONTEXT, "context"), (ENGINE, "engine"), (FREE, "free")] {
+        picture.rect([x, y - 11, 13, 13], colour, name);
+        picture.text(x + 19, y, 13, "#51626e", "normal", name);
+        x += 100;
+    }
+    picture.text(LEFT, y, 13, "#8a98a2", "normal", "plimsoll");
+}
+
+fn holds(stage: &Stage) -> String {
+    let mut parts = Vec::new();
+    if stage.input {
+        parts.push("input".to_owned());
+    }
+    if !stage.layers.is_empty() {
+        parts.push(format!("layers {}", show::layer_range(&stage.layers)));
+    }
+    if stage.head {
+        parts.push("head".to_owned());
+    }
+    parts.join(", ")
+}
+
+fn subtitle(planned: &Planned) -> String {
+    let mut text = String::new();
+    if let Some(footprint) = planned.workload.footprints.first() {
+        let layers = &footprint.layers;
+        let kv = Bytes::saturating_sum(layers.iter().map(|l| l.kv_bytes));
+        // Writing to a string does not fail.
+        let _ = write!(text, "{} layers", layers.len());
+        if footprint.context.per_sequence > 0 {
+            let _ = write!(text, ", context {} ({})", footprint.context.per_sequence, kv.scaled());
+        }
+    }
+    let speed = match (planned.plan.objective, planned.plan.value.value) {
+        (Objective::Latency, Some(s)) if s > 0.0 => format!(", {:.1} tokens/s for one stream", 1.0 / s),
+        (Objective::Throughput, Some(s)) if s > 0.0 => format!(", up to {:.1} tokens/s", 1.0 / s),
+        _ => String::new(),
+    };
+    text + &speed
+}
+
+/// Text that means nothing to XML; what XML cannot carry is left out.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_break_the_picture() {
+        assert_eq!(escape("a<b>&\"\u{0}\n\u{ffff}c"), "a&lt;b&gt;&amp;&quot;c");
+    }
+}

@@ -1,0 +1,421 @@
+//! What a llama.cpp command line asks for.
+
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node};
+use plimsoll_model::{CacheType, ContextLength, EngineProfile, FlashAttention, Request};
+use plimsoll_units::{Bytes, DeviceRef, NodeId};
+
+use super::replay::{Place, assign};
+use super::{CACHE_RAM, MAX_DEVICES};
+
+/// Why a command line cannot be priced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FlagsError {
+    /// A flag without its value.
+    #[error("the flag {flag} has no value")]
+    NoValue {
+        /// The flag.
+        flag: String,
+    },
+    /// A value that the engine would not take.
+    #[error("the flag {flag} has the value '{value}'; {expected}")]
+    Value {
+        /// The flag.
+        flag: String,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A flag that moves parts of layers or changes how they are split.
+    #[error("the flag {flag} is not understood here: whole layers, split by layer, can be checked")]
+    Unsupported {
+        /// The flag.
+        flag: String,
+    },
+    /// A device that is not there.
+    #[error("--device names '{name}'; the engine sees {seen}")]
+    UnknownDevice {
+        /// The name.
+        name: String,
+        /// The names that exist.
+        seen: String,
+    },
+    /// A server that the cluster does not know.
+    #[error("--rpc names {address}, and no node of the cluster listens there")]
+    UnknownServer {
+        /// The address.
+        address: String,
+    },
+    /// More shares than devices.
+    #[error("-ts has {shares} shares and there are {devices} devices")]
+    TooManyShares {
+        /// How many shares.
+        shares: usize,
+        /// How many devices.
+        devices: usize,
+    },
+    /// Nobody runs the engine.
+    #[error("the cluster has no main node to run the engine on")]
+    NoMainNode,
+}
+
+/// A llama.cpp command line, understood as far as memory depends on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flags {
+    /// What is asked of the model.
+    pub request: Request,
+    /// What the server may cache in the host's memory.
+    pub cache_ram: Bytes,
+    /// Flags that memory does not depend on, as far as is known.
+    pub ignored: Vec<String>,
+    gpu_layers: i64,
+    split: Option<Vec<f32>>,
+    devices: Option<Vec<String>>,
+    servers: Vec<String>,
+    only_main_gpu: bool,
+    main_gpu: usize,
+}
+
+/// Where a command line puts a model: indices of blocks and, as the last one, the head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The engine's devices, in its order.
+    pub devices: Vec<DeviceRef>,
+    /// One place for every block and, last, for the head.
+    pub places: Vec<Place>,
+}
+
+/// Reads the words of a command line; the program's name may come first.
+///
+/// # Errors
+///
+/// A flag without a value, a value that the engine would not take, or a flag that splits layers.
+pub fn parse_flags(words: &[String]) -> Result<Flags, FlagsError> {
+    // Without -np the server opens four slots on one cache.
+    let request =
+        Request { parallel: 4, unified_kv: true, engine: EngineProfile::LLAMA_CPP, ..Request::default() };
+    let mut flags = Flags {
+        request,
+        cache_ram: CACHE_RAM,
+        ignored: Vec::new(),
+        gpu_layers: -1,
+        split: None,
+        devices: None,
+        servers: Vec::new(),
+        only_main_gpu: false,
+        main_gpu: 0,
+    };
+    let mut rest = words.iter().peekable();
+    if rest.peek().is_some_and(|word| !word.starts_with('-')) {
+        rest.next();
+    }
+    let mut unified = None;
+    while let Some(word) = rest.next() {
+        let (flag, inline) = match word.split_once('=') {
+            Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
+            _ => (word.as_str(), None),
+        };
+        if switch(&mut flags, flag, &mut unified)? {
+            continue;
+        }
+        let has_value =
+            inline.is_some() || takes_value(flag) || rest.peek().is_some_and(|next| !is_flag(next));
+        if !has_value {
+            flags.ignored.push(word.clone());
+            continue;
+        }
+        let next = || rest.next().cloned();
+        let value = inline.or_else(next).ok_or_else(|| FlagsError::NoValue { flag: flag.to_owned() })?;
+        if !valued(&mut flags, flag, &value, &mut unified)? {
+            flags.ignored.push(format!("{flag} {value}"));
+        }
+    }
+    flags.request.unified_kv = unified.unwrap_or(flags.request.unified_kv);
+    Ok(flags)
+}
+
+/// Whether a word is a flag and not a negative number.
+fn is_flag(word: &str) -> bool {
+    word.starts_with('-') && word.parse::<f64>().is_err()
+}
+
+/// Whether one of the flags below needs a value.
+fn takes_value(flag: &str) -> bool {
+    const WITH_VALUE: [&str; 33] = [
+        "-m",
+        "--model",
+        "-c",
+        "--ctx-size",
+        "-np",
+        "--parallel",
+        "-b",
+        "--batch-size",
+        "-ub",
+        "--ubatch-size",
+        "-fa",
+        "--flash-attn",
+        "-ctk",
+        "--cache-type-k",
+        "-ctv",
+        "--cache-type-v",
+        "-ngl",
+        "--gpu-layers",
+        "--n-gpu-layers",
+        "-ts",
+        "--tensor-split",
+        "-dev",
+        "--device",
+        "--rpc",
+        "-sm",
+        "--split-mode",
+        "-mg",
+        "--main-gpu",
+        "--fit",
+        "-fit",
+        "--cache-ram",
+        "-cram",
+        "--n-cpu-moe",
+    ];
+    WITH_VALUE.contains(&flag)
+}
+
+/// Takes in a flag without a value; false when it is none of those.
+fn switch(flags: &mut Flags, flag: &str, unified: &mut Option<bool>) -> Result<bool, FlagsError> {
+    match flag {
+        "--kv-unified" | "-kvu" => *unified = Some(true),
+        "--no-kv-unified" | "-no-kvu" => *unified = Some(false),
+        "--swa-full" => flags.request.full_window = true,
+        "-cmoe" | "--cpu-moe" | "-nkvo" | "--no-kv-offload" => {
+            return Err(FlagsError::Unsupported { flag: flag.to_owned() });
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Takes in a flag with its value; false when memory does not depend on it.
+fn valued(
+    flags: &mut Flags,
+    flag: &str,
+    value: &str,
+    unified: &mut Option<bool>,
+) -> Result<bool, FlagsError> {
+    let wrong = |expected: &'static str| FlagsError::Value {
+        flag: flag.to_owned(),
+        value: value.to_owned(),
+        expected,
+    };
+    let number = |text: &str| text.parse::<u32>().map_err(|_| wrong("it takes a number"));
+    let request = &mut flags.request;
+    match flag {
+        "-m" | "--model" => {}
+        "-c" | "--ctx-size" => {
+            let cells: u64 = value.parse().map_err(|_| wrong("it takes a number of cells"))?;
+            request.context = (cells > 0).then_some(ContextLength::Total(cells));
+        }
+        "-np" | "--parallel" => match value {
+            "-1" | "auto" => {}
+            _ => {
+                request.parallel = number(value)?.max(1);
+                // Asked for a number of slots, the server gives each a cache of its own.
+                *unified = unified.or(Some(false));
+            }
+        },
+        "-b" | "--batch-size" => request.batch = number(value)?.max(1),
+        "-ub" | "--ubatch-size" => request.micro_batch = number(value)?.max(1),
+        "-fa" | "--flash-attn" => {
+            request.flash_attention = match value {
+                "on" | "1" | "enabled" => FlashAttention::On,
+                "off" | "0" | "disabled" => FlashAttention::Off,
+                "auto" | "-1" => FlashAttention::Auto,
+                _ => return Err(wrong("it takes on, off or auto")),
+            };
+        }
+        "-ctk" | "--cache-type-k" => request.cache_type_k = cache_type(value).ok_or_else(|| wrong(TYPES))?,
+        "-ctv" | "--cache-type-v" => request.cache_type_v = cache_type(value).ok_or_else(|| wrong(TYPES))?,
+        "-ngl" | "--gpu-layers" | "--n-gpu-layers" => {
+            flags.gpu_layers = match value {
+                "auto" | "all" => -1,
+                _ => value.parse().map_err(|_| wrong("it takes a number, auto or all"))?,
+            };
+        }
+        "-ts" | "--tensor-split" => {
+            let shares: Result<Vec<f32>, _> = value.split([',', '/']).map(str::parse).collect();
+            let shares = shares.map_err(|_| wrong("it takes shares such as 3,1"))?;
+            let finite = shares.iter().all(|share| share.is_finite() && *share >= 0.0);
+            let most = usize::try_from(MAX_DEVICES).unwrap_or(usize::MAX);
+            if !finite || shares.len() > most {
+                return Err(wrong("it takes at most 15 shares, none of them negative"));
+            }
+            flags.split = Some(shares);
+        }
+        "-dev" | "--device" => flags.devices = Some(value.split(',').map(str::to_owned).collect()),
+        "--rpc" => flags.servers = value.split(',').map(str::to_owned).collect(),
+        "-sm" | "--split-mode" => match value {
+            "layer" => {}
+            "none" => flags.only_main_gpu = true,
+            _ => return Err(FlagsError::Unsupported { flag: format!("{flag} {value}") }),
+        },
+        "-mg" | "--main-gpu" => {
+            flags.main_gpu = value.parse().map_err(|_| wrong("it takes the number of a device"))?;
+        }
+        "--cache-ram" | "-cram" => {
+            let mib: i64 = value.parse().map_err(|_| wrong("it takes MiB, or -1 for no limit"))?;
+            // No limit: at least what the default would take.
+            flags.cache_ram = u32::try_from(mib).map_or(CACHE_RAM, Bytes::mib);
+        }
+        "-ot" | "--override-tensor" | "-ncmoe" | "--n-cpu-moe" | "--n-cpu-ffn" => {
+            return Err(FlagsError::Unsupported { flag: flag.to_owned() });
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+const TYPES: &str = "it takes f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1";
+
+fn cache_type(text: &str) -> Option<CacheType> {
+    text.parse().ok()
+}
+
+impl Flags {
+    /// Where the engine would put `blocks` blocks and the head on this cluster.
+    ///
+    /// # Errors
+    ///
+    /// A device or a server that the cluster does not have, more shares than devices, or no node to run the engine on.
+    pub fn assign(&self, blocks: u32, snapshot: &ClusterSnapshot) -> Result<Assignment, FlagsError> {
+        let main = snapshot.main_node().map_err(|_| FlagsError::NoMainNode)?;
+        let mut devices = self.engine_devices(snapshot, main)?;
+        if self.only_main_gpu {
+            devices = devices.into_iter().skip(self.main_gpu).take(1).collect();
+        }
+        let split = match &self.split {
+            Some(shares) if shares.len() > devices.len() => {
+                return Err(FlagsError::TooManyShares { shares: shares.len(), devices: devices.len() });
+            }
+            Some(shares) if shares.iter().any(|share| *share > 0.0) => {
+                let missing = devices.len() - shares.len();
+                shares.iter().copied().chain(std::iter::repeat_n(0.0, missing)).collect()
+            }
+            // No shares, or none above zero: by what is free.
+            _ => devices.iter().map(|device| free_share(snapshot, device)).collect::<Vec<f32>>(),
+        };
+        Ok(Assignment { places: assign(blocks, self.gpu_layers, &split), devices })
+    }
+
+    /// The devices in the order in which `-ts` counts them: as `--device` says, else those of rpc servers first.
+    fn engine_devices(&self, snapshot: &ClusterSnapshot, main: &Node) -> Result<Vec<DeviceRef>, FlagsError> {
+        let remote = self.remote_devices(snapshot)?;
+        let local: Vec<DeviceRef> =
+            main.devices.iter().filter(|d| !is_host(d)).map(|d| named(&main.id, d)).collect();
+        let Some(names) = &self.devices else {
+            return Ok(remote.into_iter().chain(local).collect());
+        };
+        if names.len() == 1 && names[0] == "none" {
+            return Ok(Vec::new());
+        }
+        let by_name = |name: &String| {
+            let over_rpc = name.strip_prefix("RPC").and_then(|n| n.parse::<usize>().ok());
+            let found = match over_rpc {
+                Some(n) => remote.get(n).cloned(),
+                None => local.iter().find(|device| device.device.as_str() == name).cloned(),
+            };
+            found.ok_or_else(|| {
+                let remote = (0..remote.len()).map(|n| format!("RPC{n}"));
+                let seen: Vec<String> = local.iter().map(|d| d.device.to_string()).chain(remote).collect();
+                let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
+                FlagsError::UnknownDevice { name: name.clone(), seen }
+            })
+        };
+        names.iter().map(by_name).collect()
+    }
+
+    /// Every device of every server, in the order of `--rpc`: a server shows what its node lists.
+    fn remote_devices(&self, snapshot: &ClusterSnapshot) -> Result<Vec<DeviceRef>, FlagsError> {
+        let mut devices = Vec::new();
+        for address in &self.servers {
+            let node = snapshot.nodes.iter().find(|node| node.rpc.as_deref() == Some(address));
+            let node = node.ok_or_else(|| FlagsError::UnknownServer { address: address.clone() })?;
+            devices
+                .extend(node.devices.iter().filter(|d| d.id.as_str() != "host").map(|d| named(&node.id, d)));
+        }
+        Ok(devices)
+    }
+}
+
+fn is_host(device: &Device) -> bool {
+    device.backend == GpuBackend::Cpu
+}
+
+fn named(node: &NodeId, device: &Device) -> DeviceRef {
+    DeviceRef { node: node.clone(), device: device.id.clone() }
+}
+
+/// What is free on a device, as the engine would weigh it; nothing where that is not known.
+#[expect(clippy::cast_possible_truncation, reason = "the engine keeps shares in 32-bit floating point")]
+fn free_share(snapshot: &ClusterSnapshot, device: &DeviceRef) -> f32 {
+    let pool = snapshot.device(device).and_then(|(node, found)| node.pool(&found.pool));
+    pool.and_then(|pool| pool.free).map_or(0.0, |free| free.as_f64() as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Flags, FlagsError> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse_flags(&words)
+    }
+
+    #[test]
+    fn flags_are_read_under_all_their_names() {
+        let short = parse(
+            "llama-server -m a.gguf -c 8192 -np 2 -ub 256 -fa on -ctk q8_0 -ctv q4_0 -ngl 33 -ts 16,17",
+        )
+        .unwrap();
+        let long = parse(
+            "--model a.gguf --ctx-size=8192 --parallel 2 --ubatch-size 256 --flash-attn on --cache-type-k q8_0 \
+             --cache-type-v q4_0 --n-gpu-layers 33 --tensor-split 16/17",
+        )
+        .unwrap();
+        assert_eq!(short, long);
+        assert_eq!(short.request.context, Some(ContextLength::Total(8192)));
+        assert_eq!((short.request.parallel, short.request.unified_kv), (2, false));
+        assert!(short.ignored.is_empty());
+    }
+
+    #[test]
+    fn without_a_number_of_slots_the_server_opens_four_on_one_cache() {
+        let flags = parse("-c 4096").unwrap();
+        assert_eq!((flags.request.parallel, flags.request.unified_kv), (4, true));
+        let flags = parse("-np 4 -kvu").unwrap();
+        assert!(flags.request.unified_kv);
+    }
+
+    #[test]
+    fn what_memory_does_not_depend_on_is_told_and_ignored() {
+        let flags = parse("-ngl -1 --host 0.0.0.0 --port 8080 --jinja -t 8 --temp -0.5").unwrap();
+        assert_eq!(flags.ignored, ["--host 0.0.0.0", "--port 8080", "--jinja", "-t 8", "--temp -0.5"]);
+    }
+
+    #[test]
+    fn wrong_values_and_parts_of_layers_are_refused() {
+        for (line, what) in [
+            ("-c", "the flag -c has no value"),
+            ("-c many", "the flag -c has the value 'many'; it takes a number of cells"),
+            ("-ts 1,x", "the flag -ts has the value '1,x'; it takes shares such as 3,1"),
+            (
+                "-ts -1,2",
+                "the flag -ts has the value '-1,2'; it takes at most 15 shares, none of them negative",
+            ),
+            ("-fa maybe", "the flag -fa has the value 'maybe'; it takes on, off or auto"),
+        ] {
+            assert_eq!(parse(line).unwrap_err().to_string(), what, "{line}");
+        }
+        for line in ["-ot exps=CPU", "-ncmoe 4", "--cpu-moe", "-sm row", "-nkvo"] {
+            assert!(matches!(parse(line), Err(FlagsError::Unsupported { .. })), "{line}");
+        }
+    }
+}

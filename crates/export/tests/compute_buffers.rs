@@ -1,0 +1,124 @@
+//! What is charged for compute buffers, against what was measured.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::collections::BTreeMap;
+
+use plimsoll_export::llama_cpp::{Blocks, ComputeFacts, compute_error_band, rules};
+use plimsoll_model::{FlashAttention, Request, ResolvedContext};
+use plimsoll_units::Bytes;
+
+/// One buffer: of which model and kind, what was measured, what is charged.
+struct Sample {
+    model: String,
+    blocks: Blocks,
+    flash: bool,
+    /// Which of the figures of its run.
+    place: usize,
+    measured: u64,
+    charged: u64,
+}
+
+impl Sample {
+    /// Measured over charged, in hundredths of a per cent.
+    fn ratio(&self) -> u64 {
+        self.measured * 10_000 / self.charged
+    }
+}
+
+fn samples() -> Vec<Sample> {
+    let text = include_str!("fixtures/compute-buffers.txt");
+    let mut samples = Vec::new();
+    let mut model = (String::new(), None);
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let ["model", name, d, ff, vocabulary, heads, kind] = words[..] {
+            let number = |text: &str| text.parse().unwrap();
+            let facts = ComputeFacts {
+                embedding_length: number(d),
+                feed_forward_length: number(ff),
+                vocabulary: number(vocabulary),
+                heads: number(heads),
+                blocks: match kind {
+                    "dense" => Blocks::Dense,
+                    "recurrent" => Blocks::Recurrent,
+                    _ => Blocks::Mixed,
+                },
+            };
+            model = (name.to_owned(), Some(facts));
+            continue;
+        }
+        let facts = model.1.unwrap();
+        let (settings, figures) = words.split_at(3);
+        let flash = settings[2] == "on";
+        let request = Request {
+            micro_batch: settings[0].parse().unwrap(),
+            flash_attention: if flash { FlashAttention::On } else { FlashAttention::Off },
+            ..Request::default()
+        };
+        let cells = settings[1].parse().unwrap();
+        let context = ResolvedContext { total: cells, per_sequence: cells, streams: 1 };
+        let charges = rules(Some(&facts), &request, &context, Bytes::ZERO).charges;
+        let add = |a: Bytes, b: Bytes| a.checked_add(b).unwrap().get();
+        let split = charges.split;
+        let charged = match figures.len() {
+            3 => vec![charges.alone.get(), 0, charges.host.get()],
+            5 => vec![
+                add(split.each, split.first_more),
+                split.each.get(),
+                add(split.each, split.last_more),
+                0,
+                charges.host.get(),
+            ],
+            other => panic!("{other} figures in {line}"),
+        };
+        for (place, (figure, charged)) in
+            figures.iter().zip(charged).enumerate().filter(|(_, (figure, _))| **figure != "|")
+        {
+            let measured = figure.parse().unwrap();
+            samples.push(Sample {
+                model: model.0.clone(),
+                blocks: facts.blocks,
+                flash,
+                place,
+                measured,
+                charged,
+            });
+        }
+    }
+    samples
+}
+
+#[test]
+fn every_measured_buffer_lies_in_the_band_that_is_told() {
+    let samples = samples();
+    assert_eq!(samples.len(), 156 * 2 + 156 * 4, "312 runs, half with one device and half with three");
+    let mut by_model: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    let mut above_band = Vec::new();
+    for sample in &samples {
+        let (_, above) = compute_error_band(sample.blocks);
+        let most = 10_000 + u64::from(above) * 100;
+        let Sample { model, place, measured, charged, flash, .. } = sample;
+        if sample.ratio() > most {
+            above_band
+                .push(format!("{model} {place}, flash {flash}: measured {measured}, charged {charged}"));
+        }
+        by_model.entry(model).or_default().push(sample.ratio());
+    }
+    assert!(above_band.is_empty(), "{}", above_band.join("\n"));
+    for (model, ratios) in &mut by_model {
+        ratios.sort_unstable();
+        let [least, middle, most] = [ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]];
+        println!("{model}: measured / charged in 1/100 %: least {least}, median {middle}, most {most}");
+    }
+}
+
+#[test]
+fn dense_models_with_flash_attention_are_charged_what_they_take() {
+    // The host is charged the larger of two regimes, so only devices are held to the band from below.
+    let devices = samples().into_iter().filter(|s| s.blocks == Blocks::Dense && s.flash);
+    let mut ratios: Vec<u64> = devices.map(|s| s.ratio()).collect();
+    ratios.sort_unstable();
+    let median = ratios[ratios.len() / 2];
+    assert!((9_800..=10_200).contains(&median), "the median is {median}/10000");
+}

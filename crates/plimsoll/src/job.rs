@@ -1,0 +1,340 @@
+//! The main job: a model, a cluster and a request in; a plan that knows its command line out.
+
+use std::collections::BTreeMap;
+
+use plimsoll_balance::{
+    EngineRules, Finding, Objective, Plan, PlanError, PlanOptions, Refusal, Workload, audit, plan,
+};
+use plimsoll_cluster::{ClusterSnapshot, GpuBackend};
+use plimsoll_export::llama_cpp::{self, Command, ExportError, ModelFacts};
+use plimsoll_export::{CommandRecord, FormatError, PlanFile, Saved};
+use plimsoll_model::{ContextLength, EstimateError, ModelSpec, Padding, Request};
+use plimsoll_units::Bytes;
+
+use crate::context::{self, ContextChoice};
+use crate::engine::{Engine, compute_facts};
+
+/// A model to place on a cluster.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    pub(crate) model: &'a ModelSpec,
+    pub(crate) snapshot: &'a ClusterSnapshot,
+    pub(crate) engine: Engine,
+    pub(crate) request: Request,
+    pub(crate) options: PlanOptions,
+}
+
+/// Why a job has no plan. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The request cannot be laid out.
+    #[error(transparent)]
+    Estimate(#[from] EstimateError),
+    /// There is no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A plan was made and the auditor does not agree with it: a fault of this program, not of the input.
+    #[error("the planner's plan does not pass the audit: {}", list(.0))]
+    Audit(Vec<Finding>),
+}
+
+fn list(findings: &[Finding]) -> String {
+    let all: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    all.join("; ")
+}
+
+impl JobError {
+    /// The refusal, when the model does not fit.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Plan(PlanError::DoesNotFit(refusal)) => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
+/// A plan with all that it was made from.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The plan; it has passed the audit.
+    pub plan: Plan,
+    /// What was placed.
+    pub workload: Workload,
+    /// Under whose rules.
+    pub rules: EngineRules,
+    /// For which request, its context filled in.
+    pub request: Request,
+    /// With which options.
+    pub options: PlanOptions,
+    /// For which engine.
+    pub engine: Engine,
+    /// Where the context comes from.
+    pub context: ContextChoice,
+    /// What the server may cache in the host's memory; `None` where its default stands and is charged.
+    pub cache_ram: Option<Bytes>,
+    /// What a person should know.
+    pub warnings: Vec<String>,
+    name: String,
+    architecture: String,
+}
+
+/// A workload under its rules.
+pub(crate) struct Prepared {
+    pub(crate) workload: Workload,
+    pub(crate) rules: EngineRules,
+}
+
+impl<'a> Job<'a> {
+    /// A job. The engine's way to lay out a context replaces the request's.
+    pub fn new(
+        model: &'a ModelSpec,
+        snapshot: &'a ClusterSnapshot,
+        engine: Engine,
+        request: Request,
+        options: PlanOptions,
+    ) -> Self {
+        let request = Request { engine: engine.profile(), ..request };
+        Self { model, snapshot, engine, request, options }
+    }
+
+    /// Plans.
+    ///
+    /// # Errors
+    ///
+    /// The request cannot be laid out, the model does not fit, or the input is wrong.
+    pub fn plan(&self) -> Result<Planned, JobError> {
+        let (context, choice) = context::choose(self)?;
+        let job = Self { request: Request { context, ..self.request }, ..self.clone() };
+        let (prepared, plan, cache_ram) = job.plan_with_cache()?;
+        audit(&plan, self.snapshot, &prepared.workload, &prepared.rules, &self.options)
+            .map_err(JobError::Audit)?;
+        Ok(Planned {
+            warnings: job.warnings(cache_ram),
+            plan,
+            workload: prepared.workload,
+            rules: prepared.rules,
+            request: job.request,
+            options: job.options,
+            engine: job.engine,
+            context: choice,
+            cache_ram,
+            name: self.model.name().to_owned(),
+            architecture: self.model.architecture().to_owned(),
+        })
+    }
+
+    /// llama.cpp's server caches prompts in up to 8 GiB of the host's memory. Where there is room that is charged; where
+    /// there is none, or layers need the host, the cache is switched off.
+    fn plan_with_cache(&self) -> Result<(Prepared, Plan, Option<Bytes>), JobError> {
+        if self.engine != Engine::LlamaCpp {
+            let prepared = self.prepare(Bytes::ZERO)?;
+            let plan = self.plan_prepared(&prepared, &self.options)?;
+            return Ok((prepared, plan, None));
+        }
+        let with_cache = self.prepare(llama_cpp::CACHE_RAM)?;
+        if let Ok(plan) = self.plan_prepared(&with_cache, &self.options)
+            && !self.host_holds_layers(&plan)
+        {
+            return Ok((with_cache, plan, None));
+        }
+        let without = self.prepare(Bytes::ZERO)?;
+        let plan = self.plan_prepared(&without, &self.options)?;
+        Ok((without, plan, Some(Bytes::ZERO)))
+    }
+
+    fn host_holds_layers(&self, plan: &Plan) -> bool {
+        plan.stages.iter().any(|stage| {
+            let device = self.snapshot.device(&stage.device);
+            !stage.layers.is_empty() && device.is_some_and(|(_, d)| d.backend == GpuBackend::Cpu)
+        })
+    }
+
+    /// The bytes of every layer on every kind of device here, and the engine's charges.
+    pub(crate) fn prepare(&self, cache_ram: Bytes) -> Result<Prepared, JobError> {
+        let base = self.model.footprint(&self.request, self.engine.host_padding())?;
+        let context = base.context;
+        let mut footprints = vec![base];
+        let mut by_backend = BTreeMap::new();
+        if self.engine == Engine::LlamaCpp {
+            let backends = self.snapshot.nodes.iter().flat_map(|n| n.devices.iter().map(|d| d.backend));
+            // Rounding of other backends is not measured; they are charged what CUDA takes, the most that is known.
+            for backend in backends.filter(|b| *b != GpuBackend::Cpu) {
+                if footprints.len() == 1 {
+                    footprints.push(self.model.footprint(&self.request, Padding::Cuda)?);
+                }
+                by_backend.insert(backend, 1);
+            }
+        }
+        // Hidden states pass between stages as 32-bit floats.
+        let activation_bytes = Bytes::new(4).saturating_mul(self.model.embedding_length());
+        let rules = self.engine.rules(self.model, &self.request, &context, cache_ram);
+        Ok(Prepared { workload: Workload { footprints, by_backend, activation_bytes }, rules })
+    }
+
+    pub(crate) fn plan_prepared(
+        &self,
+        prepared: &Prepared,
+        options: &PlanOptions,
+    ) -> Result<Plan, PlanError> {
+        plan(self.snapshot, &prepared.workload, &prepared.rules, options)
+    }
+
+    /// Whether some plan exists with this context, whatever its speed.
+    pub(crate) fn fits(&self, context: ContextLength) -> Result<bool, JobError> {
+        let job = Self { request: Request { context: Some(context), ..self.request }, ..self.clone() };
+        job.fits_as_it_is()
+    }
+
+    /// Whether some plan exists, whatever its speed. Input errors are errors, refusals are not.
+    pub(crate) fn fits_as_it_is(&self) -> Result<bool, JobError> {
+        let prepared = self.prepare(Bytes::ZERO)?;
+        let options = PlanOptions { objective: Objective::Fit, ..self.options.clone() };
+        match self.plan_prepared(&prepared, &options) {
+            Ok(_) => Ok(true),
+            Err(PlanError::DoesNotFit(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn warnings(&self, cache_ram: Option<Bytes>) -> Vec<String> {
+        let mut warnings: Vec<String> = self.model.warnings().iter().map(ToString::to_string).collect();
+        if self.engine == Engine::LlamaCpp {
+            if cache_ram.is_some() {
+                warnings.push(
+                    "the host has no room for the server's prompt cache (8 GiB by default): it is switched off with \
+                     --cache-ram 0"
+                        .to_owned(),
+                );
+            }
+            match compute_facts(self.model) {
+                Some(facts) => {
+                    let (below, above) = llama_cpp::compute_error_band(facts.blocks);
+                    warnings.push(format!(
+                        "compute buffers are estimates: measured ones of such models were {below} % below to {above} % above"
+                    ));
+                }
+                None => warnings.push(
+                    "the model tells nothing of its width: compute buffers are not charged, only the margin covers them"
+                        .to_owned(),
+                ),
+            }
+        }
+        warnings
+    }
+}
+
+impl Planned {
+    /// What people call the model.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The command line, where the engine has one. `path` is the model file as the person gave it.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not say where a remote node listens.
+    pub fn command(&self, path: &str, snapshot: &ClusterSnapshot) -> Result<Option<Command>, ExportError> {
+        let footprint = self.workload.footprints.first();
+        match (self.engine, footprint) {
+            (Engine::LlamaCpp, Some(footprint)) => {
+                let facts = ModelFacts {
+                    path,
+                    nextn: footprint.nextn,
+                    context: footprint.context,
+                    cache_ram: self.cache_ram,
+                };
+                llama_cpp::command(&self.plan, snapshot, &self.request, &facts).map(Some)
+            }
+            (Engine::LlamaCpp | Engine::None, _) => Ok(None),
+        }
+    }
+
+    /// The plan as it lies in a file.
+    pub fn to_file(&self, command: Option<&Command>) -> PlanFile {
+        let mut file = PlanFile::from_plan(&Saved {
+            plan: &self.plan,
+            workload: &self.workload,
+            rules: &self.rules,
+            options: &self.options,
+            request: &self.request,
+            name: &self.name,
+            architecture: &self.architecture,
+            warnings: &self.warnings,
+            cache_ram: self.cache_ram,
+        });
+        if let Some(command) = command {
+            let lines = command.rpc_servers.iter().chain([&command.server]);
+            file.commands =
+                lines.map(|line| CommandRecord { node: line.node.clone(), line: line.to_string() }).collect();
+        }
+        file
+    }
+}
+
+/// Why a saved plan cannot be checked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The file is not a plan.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// What an audit of a saved plan came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Checked {
+    /// Why the plan does not hold: it does not fit, breaks a rule, or a byte count in it is wrong.
+    pub broken: Vec<Finding>,
+    /// What has changed since it was made and leaves it standing: budgets, speeds, and with them the value.
+    pub changed: Vec<Finding>,
+}
+
+/// Audits a saved plan against a cluster: with nothing broken, it still fits and every byte count in it is right.
+///
+/// # Errors
+///
+/// The file holds words without a meaning.
+pub fn check(file: &PlanFile, snapshot: &ClusterSnapshot) -> Result<Checked, CheckError> {
+    let found = audit(&file.plan()?, snapshot, &file.workload()?, &file.rules()?, &file.options()?);
+    let mut checked = Checked::default();
+    for finding in found.err().unwrap_or_default() {
+        match &finding {
+            // A file tells what stopped each device in words only.
+            Finding::Stopped { .. } => {}
+            Finding::Assumed { .. } => checked.changed.push(finding),
+            Finding::Number { what, .. } if matches!(*what, "budget" | "slack") => {
+                checked.changed.push(finding)
+            }
+            Finding::Basis { .. } | Finding::Seconds { .. } | Finding::Value { .. } | Finding::Optimality => {
+                checked.changed.push(finding);
+            }
+            _ => checked.broken.push(finding),
+        }
+    }
+    Ok(checked)
+}
+
+/// The digest that a plan would have if it had been made for this model, with the request of that plan.
+///
+/// # Errors
+///
+/// The request cannot be laid out for this model, or the file holds words without a meaning.
+pub fn digest_for(model: &ModelSpec, file: &PlanFile) -> Result<String, DigestError> {
+    let request = file.request()?;
+    let footprint = model.footprint(&request, Engine::of_profile(&request.engine).host_padding())?;
+    Ok(plimsoll_export::layer_digest(model.architecture(), &footprint))
+}
+
+/// Why a digest cannot be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DigestError {
+    /// The file is not a plan.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The request cannot be laid out for this model.
+    #[error(transparent)]
+    Estimate(#[from] EstimateError),
+}

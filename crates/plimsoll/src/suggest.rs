@@ -1,0 +1,179 @@
+//! What would make it fit: single changes, each planned again before it is told.
+
+use plimsoll_balance::Refusal;
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Pool};
+use plimsoll_model::{CacheType, ContextLength, Request};
+use plimsoll_units::{Bytes, DeviceId, PoolId};
+
+use crate::job::Job;
+
+/// One change that makes the model fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suggestion {
+    /// What to change.
+    pub change: Change,
+    /// How many bytes of need go away with it; zero where bytes are added instead.
+    pub frees: Bytes,
+}
+
+/// What to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Less context.
+    Context {
+        /// The largest multiple of 256 that fits, for one sequence.
+        to: u64,
+    },
+    /// Smaller cells in the key-value cache.
+    CacheType {
+        /// The largest type that fits, for keys and values.
+        to: CacheType,
+    },
+    /// One more device on the main node, or on the first one.
+    AddDevice {
+        /// Its memory, rounded up to a tenth of a gigabyte.
+        memory: Bytes,
+    },
+}
+
+/// The smallest single changes that make a refused job fit, each verified by planning again.
+pub fn suggestions(job: &Job<'_>, refusal: &Refusal) -> Vec<Suggestion> {
+    let resident = |job: &Job<'_>| {
+        let prepared = job.prepare(Bytes::ZERO).ok()?;
+        let layers = &prepared.workload.footprints.first()?.layers;
+        Some(Bytes::saturating_sum(layers.iter().map(|layer| layer.resident_bytes())))
+    };
+    let before = resident(job).unwrap_or(Bytes::ZERO);
+    let with = |request: Request| Job { request, ..job.clone() };
+    let freed = |job: &Job<'_>| before.saturating_sub(resident(job).unwrap_or(before));
+
+    let mut found = Vec::new();
+    if let Some(to) = smaller_context(job) {
+        let smaller = with(Request { context: Some(ContextLength::PerSequence(to)), ..job.request });
+        found.push(Suggestion { change: Change::Context { to }, frees: freed(&smaller) });
+    }
+    for to in [CacheType::Q8_0, CacheType::Q4_0] {
+        let block = to.block();
+        let now = job.request.cache_type_k.block().max(job.request.cache_type_v.block());
+        // Smaller per value, or there is nothing to gain.
+        if block.1 * now.0 >= now.1 * block.0 {
+            continue;
+        }
+        let smaller = with(Request { cache_type_k: to, cache_type_v: to, ..job.request });
+        if smaller.fits_as_it_is().unwrap_or(false) {
+            found.push(Suggestion { change: Change::CacheType { to }, frees: freed(&smaller) });
+            break;
+        }
+    }
+    if let Some(memory) = one_more_device(job, refusal) {
+        found.push(Suggestion { change: Change::AddDevice { memory }, frees: Bytes::ZERO });
+    }
+    found
+}
+
+/// The largest multiple of 256 below the asked context that fits.
+fn smaller_context(job: &Job<'_>) -> Option<u64> {
+    let now = match job.request.context {
+        Some(ContextLength::PerSequence(cells)) => cells,
+        Some(ContextLength::Total(cells)) => cells / u64::from(job.request.parallel.max(1)),
+        None => job.model.trained_context()?,
+    };
+    let fits = |steps: u64| job.fits(ContextLength::PerSequence(steps * 256)).unwrap_or(false);
+    let mut high = now.div_ceil(256);
+    let mut low = 1;
+    if high <= low || !fits(low) {
+        return None;
+    }
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Some(low * 256)
+}
+
+/// The smallest device, in tenths of a gigabyte, that makes it fit when it is added.
+fn one_more_device(job: &Job<'_>, refusal: &Refusal) -> Option<Bytes> {
+    const TENTH: u64 = 100_000_000;
+    let fits = |tenths: u64| {
+        let snapshot = with_device(job.snapshot, Bytes::new(TENTH).saturating_mul(tenths));
+        snapshot.is_some_and(|snapshot| {
+            let job = Job { snapshot: &snapshot, ..job.clone() };
+            matches!(job.fits_as_it_is(), Ok(true))
+        })
+    };
+    // Something that holds the whole model beside its charges is enough, or no single device is.
+    let mut high = refusal.short_bytes.get() / TENTH + 1;
+    let mut doublings = 0;
+    while !fits(high) {
+        high = high.checked_mul(2)?;
+        doublings += 1;
+        if doublings > 12 {
+            return None;
+        }
+    }
+    let mut low = 0;
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    Some(Bytes::new(TENTH).saturating_mul(high))
+}
+
+/// The cluster with one more device on its main node, or on the first one where none is marked.
+fn with_device(snapshot: &ClusterSnapshot, memory: Bytes) -> Option<ClusterSnapshot> {
+    let mut more = snapshot.clone();
+    let main = snapshot.main_node().ok().map(|node| node.id.clone());
+    let node = more.nodes.iter_mut().find(|node| main.as_ref().is_none_or(|id| *id == node.id))?;
+    // The kind of the other devices there: rounding and speed follow it.
+    let like = node.devices.iter().find(|device| device.backend != GpuBackend::Cpu);
+    let backend = like.map_or(GpuBackend::Cuda, |device| device.backend);
+    let bandwidth = like.and_then(|device| device.bandwidth);
+    let pool = PoolId::new("one-more-device").ok()?;
+    let device = Device {
+        id: DeviceId::new("one-more-device").ok()?,
+        name: None,
+        pool: pool.clone(),
+        limit: None,
+        backend,
+        bandwidth,
+        uuid: None,
+    };
+    node.pools.push(Pool {
+        id: pool,
+        total: memory,
+        reserve: None,
+        cap: None,
+        free: Some(memory),
+        held: Bytes::ZERO,
+    });
+    node.devices.push(device);
+    Some(more)
+}
+
+impl Change {
+    /// The word for the kind of change in a refusal's JSON.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Context { .. } => "ctx",
+            Self::CacheType { .. } => "cache-type",
+            Self::AddDevice { .. } => "add-device",
+        }
+    }
+
+    /// What to change it to, in a refusal's JSON.
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Context { to } => to.to_string(),
+            Self::CacheType { to } => to.to_string(),
+            Self::AddDevice { memory } => memory.get().to_string(),
+        }
+    }
+}
