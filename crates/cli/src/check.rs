@@ -94,7 +94,7 @@ fn text(file: &PlanFile, checked: &Checked, args: &CheckArgs) -> String {
 fn change(finding: &Finding) -> String {
     match finding {
         Finding::Number { device, what, claimed, actual } => {
-            format!("{what} of {device}: {} bytes then, {} bytes now", claimed.get(), actual.get())
+            format!("{what} of {device}: {claimed} bytes then, {actual} bytes now")
         }
         other => other.to_string(),
     }
