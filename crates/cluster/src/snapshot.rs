@@ -110,7 +110,11 @@ pub struct Link {
 impl ClusterSnapshot {
     /// The node of this name.
     pub fn node(&self, id: &NodeId) -> Option<&Node> {
-        self.nodes.iter().find(|n| n.id == *id)
+        match self.nodes.binary_search_by(|n| n.id.cmp(id)) {
+            Ok(index) => self.nodes.get(index),
+            // A snapshot that was put together out of order is still searched, at leisure.
+            Err(_) => self.nodes.iter().find(|n| n.id == *id),
+        }
     }
 
     /// What is known of the way between two nodes, in either direction.
