@@ -37,14 +37,16 @@ pub struct Node {
     pub status: NodeStatus,
     /// Whether it only keeps what it holds and takes nothing new.
     pub drained: bool,
-    /// Whether it runs the engine. At most one node of a snapshot does.
+    /// Whether it runs the engine. At most one node of a snapshot does; none is marked where that cannot be told, and
+    /// [`ClusterSnapshot::main_node`] says why.
     pub main: bool,
     /// Where its rpc server listens (`10.0.0.7:50052`).
     pub rpc: Option<String>,
     /// Its memory. A device names one of these.
     pub pools: Vec<Pool>,
     /// What can hold layers, in the order of the file or the driver. The host's own memory, where a node has some, is
-    /// the device `host`, backend [`GpuBackend::Cpu`], first in order.
+    /// the device `host`, backend [`GpuBackend::Cpu`], first in order. A processor device that the file lists by itself
+    /// stands beside it on the same pool; see [`Node::listed_cpu`].
     pub devices: Vec<Device>,
 }
 
@@ -110,7 +112,11 @@ pub struct Link {
 impl ClusterSnapshot {
     /// The node of this name.
     pub fn node(&self, id: &NodeId) -> Option<&Node> {
-        self.nodes.iter().find(|n| n.id == *id)
+        match self.nodes.binary_search_by(|n| n.id.cmp(id)) {
+            Ok(index) => self.nodes.get(index),
+            // A snapshot that was put together out of order is still searched, at leisure.
+            Err(_) => self.nodes.iter().find(|n| n.id == *id),
+        }
     }
 
     /// What is known of the way between two nodes, in either direction.

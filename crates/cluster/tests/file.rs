@@ -281,6 +281,11 @@ fn unknown_keys_are_named_with_their_line() {
 #[test]
 fn values_of_the_wrong_kind_are_named_with_their_line() {
     for (text, message) in [
+        (
+            "[[node]]\nid = \"a\\u001b[2J\"\n\"b\\n\" = 1",
+            "line 3: unknown key 'b\\n' in node 'a\\u{1b}[2J'; known are id, memory, memory_free, memory_bandwidth, \
+             memory_cap, reserve, unified, gpu_limit, drain, rpc, main, device",
+        ),
         ("x", "line 1: not valid TOML: key with no value, expected `=`"),
         ("[[node]]\nid = 'a'\nid = 'b'", "line 3: not valid TOML: duplicate key"),
         ("", "line 1: the cluster file has no [[node]]"),
@@ -350,6 +355,10 @@ fn amounts_that_contradict_each_other_are_named_with_both_numbers() {
             "line 3: 'memory_free' in node 'a' needs the node's 'memory', which is not given",
         ),
         (
+            "[[node]]\nid = 'a'\nunified = false\nmemory_free = 1",
+            "line 4: 'memory_free' in node 'a' needs the node's 'memory', which is not given",
+        ),
+        (
             "[[node]]\nid = 'a'\nunified = true",
             "line 3: 'unified' in node 'a' needs the node's 'memory', which is not given",
         ),
@@ -372,7 +381,8 @@ fn amounts_that_contradict_each_other_are_named_with_both_numbers() {
         ),
         (
             "[[node]]\nid = 'a'\nmemory = 4\n[[node.device]]\nid = 'g'\npool = 'ram'\ngtt = 2",
-            "line 7: 'gtt' in device 'g' of node 'a' belongs to the memory it shares, 'ram'; set it there",
+            "line 7: 'gtt' in device 'g' of node 'a' is what an APU reaches beside its own 'memory', and this device has \
+             none of its own",
         ),
         (
             "[[node]]\nid = 'a'\nmemory = 4\n[[node.device]]\nid = 'g'\npool = 'vram'",

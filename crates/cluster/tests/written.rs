@@ -149,10 +149,15 @@ proptest! {
     }
 
     #[test]
-    fn no_mixture_of_lines_makes_the_parser_panic_and_what_is_taken_is_valid(
-        lines in vec(prop::sample::select(LINES), 0..24)
-    ) {
-        if let Ok(file) = parse_cluster(&lines.join("\n")) {
+    fn no_mixture_of_keys_makes_the_parser_panic_and_what_is_taken_is_valid(nodes in vec(block(), 1..4)) {
+        let mut text = String::new();
+        for (id, (node, devices)) in ["a", "b", "c"].into_iter().zip(nodes) {
+            text += &format!("[[node]]\nid = '{id}'\n{}\n", node.join("\n"));
+            for (id, device) in devices {
+                text += &format!("[[node.device]]\nid = '{id}'\n{}\n", device.join("\n"));
+            }
+        }
+        if let Ok(file) = parse_cluster(&text) {
             file.snapshot.validate().unwrap();
             let again = parse_cluster(&write_cluster(&file.snapshot)).unwrap();
             prop_assert_eq!(again, file);
@@ -160,30 +165,43 @@ proptest! {
     }
 }
 
-const LINES: &[&str] = &[
-    "[[node]]\nid = 'a'",
-    "[[node]]\nid = 'b'",
-    "[[node]]\nid = 'c'",
-    "[[node.device]]\nid = 'CUDA0'",
-    "[[node.device]]\nid = 'CPU'",
-    "[[node.device]]\nid = 'gpu0'",
-    "[[link]]\nbetween = ['a', 'b']",
-    "memory = '4GiB'",
-    "memory = 0",
-    "free = 7",
-    "free = 'unknown'",
+type Keys = Vec<&'static str>;
+
+/// A node with some keys, and devices with some keys.
+fn block() -> impl Strategy<Value = (Keys, Vec<(&'static str, Keys)>)> {
+    let some = |keys: &'static [&'static str]| prop::sample::subsequence(keys, 0..=4);
+    let id = prop::sample::select(&["CUDA0", "CPU", "gpu0", "gtt"][..]);
+    let memory = any::<bool>();
+    let device = (id, some(DEVICE), memory).prop_map(|(id, mut keys, memory)| {
+        keys.extend(memory.then_some("memory = '3GiB'"));
+        (id, keys)
+    });
+    (some(NODE), memory, vec(device, 0..3)).prop_map(|(mut keys, memory, devices)| {
+        keys.extend(memory.then_some("memory = '4GiB'"));
+        (keys, devices)
+    })
+}
+
+const NODE: &[&str] = &[
     "memory_free = '1GiB'",
     "memory_bandwidth = 9",
-    "bandwidth = '1GB/s'",
+    "memory_cap = '9GiB'",
     "unified = true",
     "gpu_limit = '1GiB'",
+    "reserve = 1",
+    "main = false",
+    "drain = true",
+];
+
+const DEVICE: &[&str] = &[
+    "free = 7",
     "cap = '2GiB'",
     "pool = 'ram'",
     "pool = 'CUDA0'",
     "gtt = '9GiB'",
     "backend = 'vulkan'",
+    "backend = 'cpu'",
     "reserve = 1",
-    "main = true",
-    "rpc = 'h:1'",
-    "latency = '1ms'",
+    "bandwidth = '1GB/s'",
+    "uuid = 'x'",
 ];

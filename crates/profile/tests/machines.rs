@@ -9,6 +9,7 @@ use plimsoll_profile::{
     Absence, CgroupVersion, Cores, Machine, MemoryReading, Presence, Probe, ProbeMode, SystemProfile,
 };
 use plimsoll_units::Bytes;
+use proptest::prelude::*;
 
 /// A tree of kernel files.
 struct Tree(PathBuf);
@@ -331,4 +332,83 @@ fn a_small_server_in_a_hybrid_tree_is_read_as_it_was_captured() {
     assert_eq!((cores.logical, cores.allowed, cores.physical, cores.quota), (2, 2, 1, None));
     let profile = SystemProfile::detect_with(&tree.machine(), ProbeMode::Fast);
     assert_eq!(profile.cpu.cores, cores);
+}
+
+/// What a kernel file may say, and what it may not.
+fn content() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<u64>().prop_map(|n| n.to_string()),
+        (0_u64..1 << 38).prop_map(|n| n.to_string()),
+        (any::<u32>(), 0_u32..200_000).prop_map(|(quota, period)| format!("{quota} {period}")),
+        (0_u32..70, 0_u32..70).prop_map(|(a, b)| format!("{a}-{b},3")),
+        any::<u64>().prop_map(|n| format!("MemTotal: {n} kB\nMemAvailable: {n} kB\ninactive_file {n}")),
+        (1_u64..1 << 38).prop_map(|n| format!("MemTotal: {n} kB\nMemAvailable: {} kB", n / 2)),
+        any::<u64>().prop_map(|n| format!("Cpus_allowed_list: {}\n0::/a/../b\n4:memory,cpu:/a", n % 99)),
+        Just("max".to_owned()),
+        Just("-1".to_owned()),
+        "\\PC{0,20}",
+    ]
+}
+
+/// Every file that is read.
+const FILES: &[&str] = &[
+    "proc/meminfo",
+    "proc/self/cgroup",
+    "proc/self/status",
+    "sys/devices/system/cpu/online",
+    "sys/devices/system/cpu/cpu1/topology/core_id",
+    "sys/devices/system/cpu/cpu1/topology/physical_package_id",
+    "sys/fs/cgroup/memory.max",
+    "sys/fs/cgroup/memory.current",
+    "sys/fs/cgroup/memory.stat",
+    "sys/fs/cgroup/cpu.max",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes",
+    "sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes",
+    "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us",
+    "sys/fs/cgroup/cpu/a/cpu.cfs_period_us",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_the_files_say_no_more_is_free_than_there_is_and_something_can_run(
+        contents in prop::collection::vec(prop::option::weighted(0.8, content()), FILES.len())
+    ) {
+        let tree = FILES.iter().zip(&contents).fold(Tree::new("anything"), |tree, (path, text)| match text {
+            Some(text) => tree.file(path, text),
+            None => tree,
+        });
+        if let Presence::Found(memory) = tree.machine().memory() {
+            prop_assert!(memory.profile.total <= memory.profile.host_total);
+            prop_assert!(memory.available.is_none_or(|free| free <= memory.profile.total));
+            prop_assert_eq!(memory.profile.limit.is_some(), memory.profile.total < memory.profile.host_total);
+        }
+        if let Presence::Found(cores) = tree.machine().cores() {
+            prop_assert!(1 <= cores.usable && cores.usable <= cores.physical);
+            prop_assert!(cores.physical <= cores.allowed && cores.allowed <= cores.logical);
+        }
+        let profile = SystemProfile::detect_with(&tree.machine(), ProbeMode::Fast);
+        prop_assert!(profile.recommended_workers() >= 1);
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn without_the_feature_the_driver_is_not_asked() {
+    let closed = Absence::NotCompiled { feature: "cuda" };
+    assert_eq!(SystemProfile::detect().source(Probe::Cuda), Some(&Presence::Absent(closed)));
+}
+
+#[cfg(not(feature = "cpu"))]
+#[test]
+fn without_the_feature_the_registers_are_not_read() {
+    let closed = Absence::NotCompiled { feature: "cpu" };
+    assert_eq!(SystemProfile::detect_fast().cpu.features, Presence::Absent(closed));
+}
+
+#[test]
+fn two_looks_at_the_same_machine_are_equal() {
+    assert_eq!(SystemProfile::detect_fast(), SystemProfile::detect_fast());
 }

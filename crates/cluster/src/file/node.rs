@@ -71,9 +71,11 @@ impl NodeReader<'_, '_, '_> {
     fn read_memory(&mut self) -> Result<(), Fault> {
         let table = self.table;
         let Some(total) = table.bytes("memory")? else {
-            let needy = ["memory_free", "memory_bandwidth", "memory_cap", "reserve", "unified", "gpu_limit"];
-            let needy = table.first_of(&needy).filter(|key| key.value != "unified" || self.unified);
-            return match needy {
+            let mut needy = vec!["memory_free", "memory_bandwidth", "memory_cap", "reserve"];
+            if self.unified {
+                needy.extend(["unified", "gpu_limit"]);
+            }
+            return match table.first_of(&needy) {
                 None => Ok(()),
                 Some(At { at, value: key }) => {
                     Err(Fault::new(at, Problem::NeedsMemory { key, table: table.name.clone() }))
@@ -99,7 +101,7 @@ impl NodeReader<'_, '_, '_> {
     fn read_devices(&mut self, text: &str) -> Result<(), Fault> {
         let owner = self.table.name.clone();
         let tables = self.table.tables("device", DEVICE_KEYS, |index, id| match id {
-            Some(id) => format!("device '{id}' of {owner}"),
+            Some(id) => format!("device '{}' of {owner}", id.escape_debug()),
             None => format!("[[node.device]] number {} of {owner}", index + 1),
         })?;
         let gpu_limit = self.table.bytes("gpu_limit")?;
@@ -247,8 +249,7 @@ impl NodeReader<'_, '_, '_> {
         };
         let carve_out = self.node.devices.last().map(|d| d.pool.as_str()).filter(|pool| *pool != Pool::RAM);
         if carve_out.is_none() {
-            let (table, pool) = (table.name.clone(), Pool::RAM.to_owned());
-            return Err(Fault::new(at, Problem::OfThePool { key: "gtt", table, pool }));
+            return Err(Fault::new(at, Problem::NoCarveOut { table: table.name.clone() }));
         }
         self.node.devices.push(Device {
             id: known_id(GTT),
@@ -327,7 +328,7 @@ fn read_address(table: &Table<'_, '_>) -> Result<Option<String>, Fault> {
     match check_address(value) {
         Ok(()) => Ok(Some(value.to_owned())),
         Err(why) => {
-            let (table, value) = (table.name.clone(), value.to_owned());
+            let (table, value) = (table.name.clone(), value.escape_debug().to_string());
             Err(Fault::new(at, Problem::Address { table, value, why }))
         }
     }

@@ -112,6 +112,11 @@ pub enum Problem {
     /// A key that belongs to the pool that the device shares.
     #[error("'{key}' in {table} belongs to the memory it shares, '{pool}'; set it there")]
     OfThePool { key: &'static str, table: String, pool: String },
+    /// The share of an APU that has no part of its own.
+    #[error(
+        "'gtt' in {table} is what an APU reaches beside its own 'memory', and this device has none of its own"
+    )]
+    NoCarveOut { table: String },
     /// A pool that nobody has.
     #[error("'pool' in {table} is '{pool}'; node '{node}' has {known}")]
     UnknownPool { table: String, pool: String, node: String, known: String },

@@ -22,7 +22,7 @@ pub(super) fn cluster(text: &str) -> Result<ClusterSnapshot, Fault> {
         None => None,
     };
     let tables = root.tables("node", NODE_KEYS, |index, id| match id {
-        Some(id) => format!("node '{id}'"),
+        Some(id) => format!("node '{}'", id.escape_debug()),
         None => format!("[[node]] number {}", index + 1),
     })?;
     let mut read: Vec<(Node, Table<'_, '_>)> = Vec::with_capacity(tables.len());
@@ -108,7 +108,7 @@ fn find_end<'n>(table: &Table<'_, '_>, nodes: &'n [Node], end: &At<&str>) -> Res
             let more = if nodes.len() > shown.len() { ", .." } else { "" };
             let problem = Problem::UnknownEnd {
                 table: table.name.clone(),
-                node: end.value.to_owned(),
+                node: end.value.escape_debug().to_string(),
                 known: format!("{}{more}", shown.join(", ")),
             };
             Err(Fault::new(end.at, problem))

@@ -38,7 +38,7 @@ impl<'t, 'i> Table<'t, 'i> {
         match foreign.min_by_key(|key| key.span().start) {
             None => Ok(Self { name, at, entries }),
             Some(key) => {
-                let (at, key) = (key.span().start, key.get_ref().to_string());
+                let (at, key) = (key.span().start, key.get_ref().escape_debug().to_string());
                 Err(Fault::new(at, Problem::UnknownKey { key, table: name, known }))
             }
         }
@@ -163,7 +163,7 @@ impl<'t, 'i> Table<'t, 'i> {
         match parse_time(value) {
             Some(time) => Ok(Some(time)),
             None => {
-                let (table, value) = (self.name.clone(), value.to_owned());
+                let (table, value) = (self.name.clone(), value.escape_debug().to_string());
                 Err(Fault::new(at, Problem::Time { key, table, value }))
             }
         }
