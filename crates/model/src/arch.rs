@@ -53,6 +53,30 @@ pub(crate) struct LayerShape {
     pub(crate) cache: Cache,
 }
 
+impl LayerShape {
+    /// What one of `ranks` devices keeps when heads are shared out evenly: key-value heads are copied when there are more
+    /// ranks than heads, and compressed keys are copied to all. `None` where heads do not divide.
+    pub(crate) fn on_rank(&self, ranks: u64) -> Option<Self> {
+        let mut shape = self.clone();
+        if self.kv_heads == 0 || !self.cache.entry {
+            return Some(shape);
+        }
+        let copied = ranks.is_multiple_of(self.kv_heads);
+        if ranks == 0 || !self.heads.is_multiple_of(ranks) || !(copied || self.kv_heads.is_multiple_of(ranks))
+        {
+            return None;
+        }
+        if !self.cache.latent {
+            let heads = (self.kv_heads / ranks).max(1);
+            // No wider than it was, so that it cannot overflow.
+            let share = |row: Option<Row>| row.and_then(|row| Row::new(heads, row.head));
+            shape.kv_heads = heads;
+            (shape.cache.keys, shape.cache.values) = (share(self.cache.keys), share(self.cache.values));
+        }
+        Some(shape)
+    }
+}
+
 /// What a layer keeps between tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cache {

@@ -69,6 +69,20 @@ pub enum EstimateError {
         /// The form of values.
         values: CacheType,
     },
+    /// Heads that cannot be shared out evenly.
+    #[error(
+        "the {heads} heads and {kv_heads} key-value heads of layer {layer} cannot be shared out evenly to {ranks} ranks"
+    )]
+    HeadsDoNotDivide {
+        /// The layer.
+        layer: u32,
+        /// Its query heads.
+        heads: u64,
+        /// Its key-value heads.
+        kv_heads: u64,
+        /// How many devices share them.
+        ranks: u32,
+    },
     /// More than 2^64 - 1 of something.
     #[error("{what} are more than 18446744073709551615 (2^64 - 1): {factors}")]
     TooLarge {

@@ -62,6 +62,24 @@ impl ModelSpec {
         costs.try_fold(Bytes::ZERO, |sum, cost| Ok(sum.saturating_add(cost?)))
     }
 
+    /// What one more token of context costs each of `ranks` devices that share the heads of every layer. Key-value heads
+    /// are copied when there are more ranks than heads.
+    ///
+    /// # Errors
+    ///
+    /// As [`ModelSpec::footprint`], or heads that do not divide.
+    pub fn kv_bytes_per_token_of_rank(&self, request: &Request, ranks: u32) -> Result<Bytes, EstimateError> {
+        let settled = self.settle(request)?;
+        let mut sum = Bytes::ZERO;
+        for (layer, shape) in (0_u32..).zip(self.layers_shape()) {
+            let (heads, kv_heads) = (shape.heads, shape.kv_heads);
+            let share = shape.on_rank(u64::from(ranks));
+            let share = share.ok_or(EstimateError::HeadsDoNotDivide { layer, heads, kv_heads, ranks })?;
+            sum = sum.saturating_add(settled.bytes_per_cell(layer, &share, request)?);
+        }
+        Ok(sum)
+    }
+
     fn settle(&self, request: &Request) -> Result<Settled, EstimateError> {
         let asked = Asked {
             model: self.name(),

@@ -221,3 +221,25 @@ fn a_micro_batch_is_no_larger_than_the_batch_and_the_batch_no_larger_than_the_co
     // Sequences that share a cache have a window each.
     assert_eq!(window_cells(Request { parallel: 4, unified_kv: true, batch: 512, ..request }), 1024);
 }
+
+#[test]
+fn ranks_share_key_value_heads_and_copy_them_when_there_are_too_few() {
+    let spec = model(
+        "llama",
+        &[
+            ("block_count", n(64)),
+            ("embedding_length", n(8192)),
+            ("attention.head_count", n(64)),
+            ("attention.head_count_kv", n(8)),
+        ],
+    );
+    let of = |ranks| spec.kv_bytes_per_token_of_rank(&ctx(4096), ranks);
+    for (ranks, bytes) in [(1, 262_144), (2, 131_072), (4, 65_536), (8, 32_768), (16, 32_768)] {
+        assert_eq!(of(ranks), Ok(Bytes::new(bytes)), "{ranks}");
+    }
+    for ranks in [0, 3, 5, 12, 128] {
+        let error = EstimateError::HeadsDoNotDivide { layer: 0, heads: 64, kv_heads: 8, ranks };
+        assert_eq!(of(ranks), Err(error), "{ranks}");
+    }
+    assert_eq!(of(1), spec.kv_bytes_per_token(&ctx(4096)));
+}
