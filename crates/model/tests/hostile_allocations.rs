@@ -1,61 +1,28 @@
 //! How much memory a hostile model can take: all allocations of this process are counted.
 #![cfg(all(feature = "gguf", feature = "safetensors"))]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufWriter, Cursor, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use peak_alloc::PeakAlloc;
 use plimsoll_model::gguf::{read_gguf, read_gguf_from};
 use plimsoll_model::safetensors::read_safetensors;
 use plimsoll_testkit::gguf::{Data, Value as Fact, Writer, large};
 
-/// The system's allocator with a count beside it. A block that grows counts twice while it may be copied.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn grown(by: usize) {
-    PEAK.fetch_max(NOW.fetch_add(by, Relaxed) + by, Relaxed);
-}
-
-#[expect(unsafe_code, reason = "the interface of allocators is unsafe; all of it is handed through")]
-// SAFETY: every call goes to the system's allocator with the same arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grown(layout.size());
-        // SAFETY: as promised by the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as promised by the caller.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        grown(size);
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as promised by the caller.
-        unsafe { System.realloc(block, layout, size) }
-    }
-}
-
+// A block that grows counts twice while it is copied.
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static MEMORY: PeakAlloc = PeakAlloc;
 
 const LIMIT: usize = 64 << 20;
 
 /// The most that `work` held at once beyond what was held before, in bytes.
 fn peak(work: impl FnOnce()) -> usize {
-    let before = NOW.load(Relaxed);
-    PEAK.store(before, Relaxed);
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
     work();
-    PEAK.load(Relaxed) - before
+    MEMORY.peak_usage() - before
 }
 
 fn folder(name: &str) -> PathBuf {
