@@ -1,4 +1,5 @@
 //! How much memory a hostile model can take: all allocations of this process are counted.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![cfg(all(feature = "gguf", feature = "safetensors"))]
 
 use std::fmt::Write as _;
