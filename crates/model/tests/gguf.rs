@@ -1,4 +1,5 @@
 //! What is read of right GGUF files.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![cfg(feature = "gguf")]
 
 use std::fs;

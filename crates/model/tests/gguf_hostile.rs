@@ -1,4 +1,5 @@
 //! What is refused of wrong GGUF files, and in which words.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![cfg(feature = "gguf")]
 
 use std::io::{Cursor, Read, Seek, SeekFrom};
