@@ -1,7 +1,7 @@
 //! A workload, checked, as prefix sums.
 
 use plimsoll_cluster::GpuBackend;
-use plimsoll_model::Footprint;
+use plimsoll_model::{Footprint, LayerSpec};
 
 use crate::core::chain::Chain;
 use crate::error::PlanError;
@@ -78,7 +78,8 @@ impl Items {
         let mut classes = Vec::with_capacity(workload.footprints.len());
         let mut cut_after: Vec<bool> = Vec::new();
         for (number, footprint) in workload.footprints.iter().enumerate() {
-            let layers = sorted(footprint)?;
+            let layers = by_index(&footprint.layers);
+            check_row(&layers)?;
             let own_first = layers.first().map_or(0, |l| l.index);
             if number == 0 {
                 first = own_first;
@@ -161,9 +162,15 @@ impl Items {
     }
 }
 
-fn sorted(footprint: &Footprint) -> Result<Vec<plimsoll_model::LayerSpec>, PlanError> {
-    let mut layers = footprint.layers.clone();
+/// Layers ordered by their index.
+pub(crate) fn by_index(layers: &[LayerSpec]) -> Vec<LayerSpec> {
+    let mut layers = layers.to_vec();
     layers.sort_by_key(|layer| layer.index);
+    layers
+}
+
+/// Refuses repeats and gaps among ordered layers.
+pub(crate) fn check_row(layers: &[LayerSpec]) -> Result<(), PlanError> {
     for pair in layers.windows(2) {
         let (before, after) = (pair[0].index, pair[1].index);
         if before == after {
@@ -173,7 +180,7 @@ fn sorted(footprint: &Footprint) -> Result<Vec<plimsoll_model::LayerSpec>, PlanE
             return Err(PlanError::MissingLayer { missing: before + 1, before, after });
         }
     }
-    Ok(layers)
+    Ok(())
 }
 
 /// A footprint that lists other layers than the first one lacks some of them.
@@ -191,12 +198,8 @@ fn same_layers(first: u32, count: usize, other_first: u32, other_count: usize) -
     })
 }
 
-fn class(
-    footprint: &Footprint,
-    layers: &[plimsoll_model::LayerSpec],
-    rules: &EngineRules,
-) -> Result<Class, PlanError> {
-    let sums = |of: fn(&plimsoll_model::LayerSpec) -> Option<u64>| {
+fn class(footprint: &Footprint, layers: &[LayerSpec], rules: &EngineRules) -> Result<Class, PlanError> {
+    let sums = |of: fn(&LayerSpec) -> Option<u64>| {
         let mut sums = Vec::with_capacity(layers.len() + 1);
         let mut sum = 0_u64;
         sums.push(sum);

@@ -289,7 +289,7 @@ impl<'a> Search<'a> {
             }
         }
         let limit = context.limit.min(slots.len());
-        let problem = Problem { chains, slots, hops: context.hops.clone(), limit };
+        let problem = Problem { chains: chains.into(), slots, hops: context.hops.clone(), limit };
         Posed { problem, devices, fold, host: host_layers }
     }
 

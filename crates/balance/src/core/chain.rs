@@ -100,16 +100,26 @@ impl Chain {
         last_within(&self.resident, start, top, self.resident[start].saturating_add(room))
     }
 
-    /// The same, the cost being at most `most` as well.
-    pub(crate) fn reach_within(&self, start: usize, room: u64, most: u64) -> usize {
-        let end = self.reach(start, room);
-        if start >= end {
-            return end;
+    /// The same, the cost being at most `most` as well. `known` is an end that is known to be within both.
+    pub(crate) fn reach_within(&self, start: usize, room: u64, most: u64, known: usize) -> usize {
+        let items = self.items();
+        let top = self.top(start);
+        if start >= top {
+            return start.min(items);
         }
-        if self.is_lone_tail(start, end) {
-            return if self.cost(start, end) <= most { end } else { start };
+        if start + 1 == items {
+            let fits = self.load(start, items) <= room && self.cost(start, items) <= most;
+            return if fits { items } else { start };
         }
-        last_within(&self.cost, start, end, self.cost[start].saturating_add(most))
+        let end = last_within(&self.cost, known, top, self.cost[start].saturating_add(most));
+        // Mostly it is the cost that stops a run: only when it is not, the room is looked for as well.
+        let target = self.resident[start].saturating_add(room);
+        if self.resident[end] <= target { end } else { last_within(&self.resident, known, end, target) }
+    }
+
+    /// The sums of what items take.
+    pub(crate) fn sums(&self) -> &[u64] {
+        &self.resident
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod subset;
 pub(crate) mod walk;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chain::Chain;
 
@@ -80,7 +81,7 @@ impl Hops {
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     /// The same items, once for every class of slots. All have the same number of items.
-    pub(crate) chains: Vec<Chain>,
+    pub(crate) chains: Arc<[Chain]>,
     /// The slots, in an order that does not depend on how anybody lists them.
     pub(crate) slots: Vec<Slot>,
     /// What hops cost.

@@ -1,0 +1,132 @@
+//! A model kept ready for many questions.
+
+use std::sync::Arc;
+
+use plimsoll_model::LayerSpec;
+use plimsoll_units::{Bytes, BytesPerSec};
+
+use crate::core::chain::{Chain, last_within};
+use crate::core::{Hops, Problem, Slot, minmax};
+use crate::error::PlanError;
+
+/// A model's layers as prefix sums: built once, asked often.
+///
+/// Answers are boundaries: for each device, in the given order, how many of the model's layers lie on it or before it.
+/// [`plan`](crate::plan()) tells much more; this is for those who ask thousands of times.
+#[derive(Clone, Debug)]
+pub struct ModelIndex {
+    chains: Arc<[Chain]>,
+    // Where a stage may end, as numbers of layers; `None` when that is after every layer.
+    cuts: Option<Box<[u32]>>,
+    layers: u32,
+    // Whether no layer is read more than it takes: only then does what fits bound what is read.
+    read_within: bool,
+}
+
+impl ModelIndex {
+    /// Sums up the layers, which may come in any order.
+    ///
+    /// # Errors
+    ///
+    /// Repeated or missing layers, and sums above 2^64 - 1.
+    pub fn new(layers: &[LayerSpec]) -> Result<Self, PlanError> {
+        let sorted;
+        let layers = if layers.is_sorted_by_key(|layer| layer.index) {
+            layers
+        } else {
+            sorted = crate::items::by_index(layers);
+            &sorted
+        };
+        crate::items::check_row(layers)?;
+        let too_much = || PlanError::Overflow { what: "layers" };
+        let glued = layers.iter().rev().skip(1).any(|layer| !layer.cut_after);
+        let mut resident = Vec::with_capacity(layers.len() + 1);
+        let mut touched = Vec::with_capacity(layers.len() + 1);
+        let mut cuts = Vec::with_capacity(if glued { layers.len() + 1 } else { 0 });
+        let (mut held, mut read, mut count) = (Bytes::ZERO, Bytes::ZERO, 0_u32);
+        resident.push(0);
+        touched.push(0);
+        cuts.push(0);
+        for (at, layer) in layers.iter().enumerate() {
+            let takes = layer.weights_bytes.checked_add(layer.kv_bytes).and_then(|b| held.checked_add(b));
+            let reads = layer.read_bytes.checked_add(layer.kv_bytes).and_then(|b| read.checked_add(b));
+            held = takes.ok_or_else(too_much)?;
+            read = reads.ok_or_else(too_much)?;
+            count = count.saturating_add(1);
+            if layer.cut_after || at + 1 == layers.len() {
+                resident.push(held.get());
+                touched.push(read.get());
+                if glued {
+                    cuts.push(count);
+                }
+            }
+        }
+        let chains = [Chain::new(resident, touched, true)].into();
+        let read_within = layers.iter().all(|layer| layer.read_bytes <= layer.weights_bytes);
+        Ok(Self { chains, cuts: glued.then(|| cuts.into_boxed_slice()), layers: count, read_within })
+    }
+
+    /// How many layers there are.
+    pub fn layers(&self) -> u32 {
+        self.layers
+    }
+
+    /// Fills devices in the given order, each as far as it goes; whether everything fits so.
+    ///
+    /// `ends` becomes, for each device, how many layers lie on it or before it. Exact for the order.
+    pub fn fit_in_order(&self, budgets: &[Bytes], ends: &mut Vec<u32>) -> bool {
+        let sums = self.chains[0].sums();
+        let items = sums.len() - 1;
+        ends.clear();
+        ends.reserve(budgets.len());
+        let mut start = 0;
+        for budget in budgets {
+            start = last_within(sums, start, items, sums[start].saturating_add(budget.get()));
+            ends.push(self.layers_at(start));
+            if start == items {
+                break;
+            }
+        }
+        let fits = start == items;
+        ends.resize(budgets.len(), self.layers_at(start));
+        fits
+    }
+
+    /// The smallest largest stage time in the given order, in seconds; `None` when the order does not fit.
+    ///
+    /// `ends` becomes, for each device, how many layers lie on it or before it. A device without a rate reads nothing and
+    /// stays empty; so do those behind the shorter of the two lists.
+    pub fn min_max_in_order(
+        &self,
+        budgets: &[Bytes],
+        rates: &[BytesPerSec],
+        ends: &mut Vec<u32>,
+    ) -> Option<f64> {
+        let slot = |(budget, rate): (&Bytes, &BytesPerSec)| Slot {
+            class: 0,
+            room: if rate.is_zero() { 0 } else { budget.get() },
+            fixed: 0,
+            rate: if rate.is_zero() { 1.0 } else { rate.as_f64() },
+            group: 0,
+        };
+        let slots: Vec<Slot> = budgets.iter().zip(rates).map(slot).collect();
+        let limit = slots.len();
+        let problem = Problem { chains: Arc::clone(&self.chains), slots, hops: Hops::default(), limit };
+        let order: Vec<usize> = (0..limit).collect();
+        let floor = if self.read_within { minmax::waterfill(&problem, &order) } else { 0.0 };
+        let mut best = vec![0; limit];
+        let value = minmax::search(&problem, &order, floor, &mut best)?;
+        ends.clear();
+        ends.extend(best.into_iter().map(|end| self.layers_at(end)));
+        ends.resize(budgets.len(), self.layers);
+        Some(value)
+    }
+
+    /// How many layers lie before an item.
+    fn layers_at(&self, item: usize) -> u32 {
+        match &self.cuts {
+            Some(cuts) => cuts[item],
+            None => u32::try_from(item).unwrap_or(u32::MAX),
+        }
+    }
+}
