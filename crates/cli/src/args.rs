@@ -78,7 +78,7 @@ pub(crate) struct ChoiceArgs {
     pub(crate) strategy: StrategyArg,
 
     /// Keep this much free on every pool (24GiB, 500MB); default: what the cluster file or the engine says.
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     pub(crate) reserve: Option<Bytes>,
 
     /// Use at most this many devices, the host not counted.

@@ -241,6 +241,9 @@ fn table(
     out
 }
 
+/// One class of a layer's bytes.
+type ClassPick = fn(&ClassBytes) -> Bytes;
+
 /// Layers of the same sizes on one row.
 fn layers(rows: &[Row]) -> String {
     let mut kinds: Vec<(&Row, Vec<u32>)> = Vec::new();
@@ -252,8 +255,8 @@ fn layers(rows: &[Row]) -> String {
             None => kinds.push((row, vec![row.index])),
         }
     }
-    let some = |pick: fn(&ClassBytes) -> Bytes| rows.iter().any(|row| !pick(&row.classes).is_zero());
-    let classes: [(&str, fn(&ClassBytes) -> Bytes); 5] = [
+    let some = |pick: ClassPick| rows.iter().any(|row| !pick(&row.classes).is_zero());
+    let classes: [(&str, ClassPick); 5] = [
         ("attention", |c| c.attention),
         ("ffn", |c| c.ffn),
         ("experts", |c| c.experts),
@@ -266,11 +269,13 @@ fn layers(rows: &[Row]) -> String {
     header.extend(["context", "which"]);
     let right: Vec<usize> = (0..header.len() - 1).collect();
     let mut table = show::table(&header, &right);
+    // Every column but the last takes at most nine digits and two blanks.
+    let which = show::width().saturating_sub(11 * (header.len() - 1) + 3).clamp(12, 40);
     for (row, indices) in &kinds {
         let mut cells = vec![indices.len().to_string(), row.weights.scaled().to_string()];
         cells.extend(shown.iter().map(|(_, pick)| pick(&row.classes).scaled().to_string()));
         cells.push(row.kv.scaled().to_string());
-        cells.push(shorten(&show::indices(indices), 24));
+        cells.push(shorten(&show::indices(indices), which));
         table.add_row(cells);
     }
     show::text(&table)

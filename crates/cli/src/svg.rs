@@ -32,8 +32,8 @@ pub(crate) fn draw(planned: &Planned) -> String {
     ));
     picture.line(&format!("<title>{}</title>", escape(&format!("Plan for {}", planned.name()))));
     picture.line(&format!("<rect width=\"{WIDTH}\" height=\"{height}\" rx=\"10\" fill=\"#ffffff\"/>"));
-    picture.text(LEFT, 42, 22, "#16242e", "bold", planned.name());
-    picture.text(LEFT, 68, 14, "#51626e", "normal", &subtitle(planned));
+    picture.text([LEFT, 42], &TITLE, planned.name());
+    picture.text([LEFT, 68], &SUBTITLE, &subtitle(planned));
     for (row, stage) in (0_u32..).zip(stages) {
         draw_stage(&mut picture, stage, TOP + row * ROW);
     }
@@ -41,6 +41,21 @@ pub(crate) fn draw(planned: &Planned) -> String {
     picture.line("</svg>");
     picture.text
 }
+
+/// How a line of text looks.
+struct Look {
+    size: u32,
+    colour: &'static str,
+    weight: &'static str,
+}
+
+const TITLE: Look = Look { size: 22, colour: "#16242e", weight: "bold" };
+const SUBTITLE: Look = Look { size: 14, colour: "#51626e", weight: "normal" };
+const DEVICE: Look = Look { size: 15, colour: "#16242e", weight: "bold" };
+const FIGURES: Look = Look { size: 13, colour: "#16242e", weight: "normal" };
+const SMALL: Look = Look { size: 12, colour: "#51626e", weight: "normal" };
+const LEGEND: Look = Look { size: 13, colour: "#51626e", weight: "normal" };
+const MARK: Look = Look { size: 13, colour: "#8a98a2", weight: "normal" };
 
 /// SVG under construction.
 struct Picture {
@@ -53,7 +68,8 @@ impl Picture {
         self.text.push('\n');
     }
 
-    fn text(&mut self, x: u32, y: u32, size: u32, colour: &str, weight: &str, text: &str) {
+    fn text(&mut self, [x, y]: [u32; 2], look: &Look, text: &str) {
+        let Look { size, colour, weight } = look;
         let text = escape(text);
         self.line(&format!(
             "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\" font-weight=\"{weight}\" fill=\"{colour}\">{text}</text>"
@@ -69,8 +85,8 @@ impl Picture {
 }
 
 fn draw_stage(picture: &mut Picture, stage: &Stage, y: u32) {
-    picture.text(LEFT, y + 15, 15, "#16242e", "bold", &stage.device.to_string());
-    picture.text(LEFT, y + 31, 12, "#51626e", "normal", &holds(stage));
+    picture.text([LEFT, y + 15], &DEVICE, &stage.device.to_string());
+    picture.text([LEFT, y + 31], &SMALL, &holds(stage));
     let left = LEFT + NAME;
     let used = stage.weights_bytes.saturating_add(stage.kv_bytes).saturating_add(stage.overhead_bytes);
     let whole = u128::from(used.max(stage.budget_bytes).get()).max(1);
@@ -100,16 +116,9 @@ fn draw_stage(picture: &mut Picture, stage: &Stage, y: u32) {
         stage.budget_bytes.scaled(),
         show::per_cent(used, stage.budget_bytes)
     );
-    picture.text(left + BAR + 14, y + 15, 13, "#16242e", "normal", &figures);
+    picture.text([left + BAR + 14, y + 15], &FIGURES, &figures);
     if let Some(seconds) = stage.seconds.filter(|s| *s > 0.0) {
-        picture.text(
-            left + BAR + 14,
-            y + 31,
-            12,
-            "#51626e",
-            "normal",
-            &format!("{} per token", show::seconds(seconds)),
-        );
+        picture.text([left + BAR + 14, y + 31], &SMALL, &format!("{} per token", show::seconds(seconds)));
     }
 }
 
@@ -117,10 +126,10 @@ fn legend(picture: &mut Picture, y: u32) {
     let mut x = LEFT + NAME;
     for (colour, name) in [(WEIGHTS, "weights"), (CONTEXT, "context"), (ENGINE, "engine"), (FREE, "free")] {
         picture.rect([x, y - 11, 13, 13], colour, name);
-        picture.text(x + 19, y, 13, "#51626e", "normal", name);
+        picture.text([x + 19, y], &LEGEND, name);
         x += 100;
     }
-    picture.text(LEFT, y, 13, "#8a98a2", "normal", "plimsoll");
+    picture.text([LEFT, y], &MARK, "plimsoll");
 }
 
 fn holds(stage: &Stage) -> String {

@@ -34,7 +34,8 @@ pub(crate) fn indices(numbers: &[u32]) -> String {
     let mut out = String::new();
     let mut rest = numbers;
     while let Some((&first, _)) = rest.split_first() {
-        let length = rest.iter().zip(first..).take_while(|(n, expected)| **n == *expected).count();
+        let expected = u64::from(first)..;
+        let length = rest.iter().zip(expected).take_while(|(n, next)| u64::from(**n) == *next).count();
         let last = rest.get(length - 1).copied().unwrap_or(first);
         let comma = if out.is_empty() { "" } else { ", " };
         let written = match first == last {

@@ -1,0 +1,340 @@
+//! The command as a person types it: what it prints, where, and how it ends.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use snapbox::{IntoData, assert_data_eq, str};
+
+/// The root of the workspace, where the examples lie.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn plimsoll(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(args)
+        .current_dir(root())
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap()
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Runs a command that has to succeed, and gives what it printed.
+fn succeeds(args: &[&str]) -> String {
+    let output = plimsoll(args);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    stdout(&output)
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// Text without its line breaks: where they fall depends on the paths in it.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A folder of its own for a test, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("plimsoll-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is the system's to clean.
+        let _gone = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const BIG: &str = "examples/llama-3.1-70b-q4_k_m.gguf";
+const HOME: &str = "examples/home-lab.toml";
+
+#[test]
+fn a_big_model_is_planned_onto_a_home_lab() {
+    let text = succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "32k"]);
+    assert_data_eq!(
+        text,
+        str![[r#"
+Llama 3.1 70B: llama, 80 layers, 42.5 GB of weights
+context: 32768, f16, 10.7 GB
+
+ device       layers                              full       of budget     time
+ tower/host   input       █▒▒···················   14%   9.5 / 67.6 GB
+ tower/CUDA0  0-34        █████████████████▓▓▓▓▒   99%  23.3 / 23.4 GB  22.5 ms
+ rig/CUDA0    35-60       ████████████▓▓▓▒······   69%  17.1 / 24.7 GB  17.7 ms
+ rig/CUDA1    61-79 head  ██████████▓▓▒·········   56%  13.9 / 24.7 GB  14.3 ms
+  █ weights  ▓ context  ▒ engine  · free
+
+54.7 ms per token for one stream, 18.3 tokens/s; no other plan is better
+  (proven)
+left out: laptop/CUDA0 (the plan is no better with it), mac/MTL0 (the plan is no
+  better with it)
+assumed: rig/CUDA0 bandwidth 936 GB/s (by name)
+assumed: rig/CUDA1 bandwidth 936 GB/s (by name)
+note: the files end 42512531712 bytes before their tensors do; sizes are those
+  of the tensors
+note: compute buffers are estimates: measured ones of such models were 9 % below
+  to 7 % above
+
+on rig:
+  ggml-rpc-server -H 10.0.0.7 -p 50052 --device CUDA0,CUDA1 -c
+
+on tower:
+  llama-server -m examples/llama-3.1-70b-q4_k_m.gguf -c 32768 -np 1 -b 2048 \
+    -ub 512 -fa auto -ctk f16 -ctv f16 --fit off --rpc 10.0.0.7:50052 \
+    --device CUDA0,RPC0,RPC1 -ngl 81 -ts 35,26,20
+note: an rpc server asks nobody for a password: run it only on a network you
+  trust
+
+"#]]
+        .raw()
+    );
+}
+
+#[test]
+fn nothing_is_wider_than_eighty_columns() {
+    for args in [
+        &["plan", BIG, "--cluster", HOME][..],
+        &["plan", BIG, "--cluster", "examples/mac-and-pc.toml", "--objective", "balanced", "-v"],
+        &["inspect", "examples/gpt-oss-120b-mxfp4.gguf"],
+        &["detect"],
+    ] {
+        let text = succeeds(args);
+        let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+        assert!(widest.chars().count() <= 80, "{args:?}: {widest}");
+    }
+}
+
+#[test]
+fn the_command_line_that_is_printed_is_the_one_in_the_json() {
+    let args = ["plan", BIG, "--cluster", HOME, "--ctx", "8k"];
+    let text = succeeds(&args);
+    let plan = json(&succeeds(&[&args[..], &["--json"]].concat()));
+    let commands = plan["commands"].as_array().unwrap();
+    assert!(!commands.is_empty());
+    let joined = text.replace("\\\n", " ");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for command in commands {
+        let line = words(command["line"].as_str().unwrap());
+        assert!(joined.lines().any(|printed| words(printed) == line), "{line:?}");
+    }
+}
+
+#[test]
+fn a_saved_plan_checks_until_the_cluster_shrinks() {
+    let folder = Folder::new("check");
+    let (plan, picture) = (folder.path("plan.json"), folder.path("plan.svg"));
+    succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "32k", "--out", &plan, "--svg", &picture]);
+    assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg "));
+
+    let text = one_line(&succeeds(&["check", &plan, "--cluster", HOME, "--model", BIG]));
+    assert!(text.contains("and every number in it is right"), "{text}");
+
+    let home = std::fs::read_to_string(root().join(HOME)).unwrap();
+    let less = folder.file("less.toml", &home.replace("22.8GiB", "20.8GiB"));
+    let output = plimsoll(&["check", &plan, "--cluster", &less]);
+    assert_eq!(status(&output), 1);
+    assert!(one_line(&stderr(&output)).contains("tower/CUDA0 holds"), "{}", stderr(&output));
+    assert!(stdout(&output).is_empty());
+
+    let output = plimsoll(&["check", &plan, "--cluster", &less, "--json"]);
+    assert_eq!(status(&output), 1);
+    assert_eq!(json(&stdout(&output))["fits"], false);
+
+    let more = folder.file("more.toml", &home.replace("22.8GiB", "23GiB"));
+    let text = one_line(&succeeds(&["check", &plan, "--cluster", &more]));
+    assert!(text.contains("budget of tower/CUDA0: 23407571763 bytes then"), "{text}");
+
+    let output =
+        plimsoll(&["check", &plan, "--cluster", HOME, "--model", "examples/llama-3.1-8b-q4_k_m.gguf"]);
+    assert_eq!(status(&output), 1);
+    assert!(one_line(&stderr(&output)).contains("another model"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_plan_that_was_edited_or_is_of_another_version_is_refused() {
+    let folder = Folder::new("edited");
+    let plan = folder.path("plan.json");
+    succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "8k", "--out", &plan]);
+    let text = std::fs::read_to_string(&plan).unwrap();
+    for (from, to, why) in [
+        ("plimsoll.plan/1", "plimsoll.plan/2", "this plimsoll reads 'plimsoll.plan/1'"),
+        ("\"weights_bytes\": 544079872", "\"weights_bytes\": 544079871", "changed by hand"),
+        ("\"objective\": \"latency\"", "\"objective\": \"speed\"", "known are fit, throughput"),
+        ("\"layers\": 80", "\"layers\": 81", "the runs describe 80 layers and the model has 81"),
+        ("\"parts\": []", "\"pieces\": []", "unknown field `pieces`"),
+    ] {
+        let edited = folder.file("edited.json", &text.replacen(from, to, 1));
+        let output = plimsoll(&["check", &edited, "--cluster", HOME]);
+        assert_eq!(status(&output), 2, "{to}: {}", stderr(&output));
+        assert!(one_line(&stderr(&output)).contains(why), "{to}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_refusal_says_what_is_missing_and_what_would_do() {
+    let args = ["plan", BIG, "--cluster", "examples/two-cards.toml", "--ctx", "1m"];
+    let output = plimsoll(&args);
+    assert_eq!(status(&output), 1);
+    assert!(stdout(&output).is_empty());
+    let text = stderr(&output);
+    assert!(text.starts_with("does not fit: "), "{text}");
+
+    let refusal = json(&stdout(&plimsoll(&[&args[..], &["--json"]].concat())));
+    assert_eq!(refusal["format"], "plimsoll.refusal/1");
+    assert_eq!(refusal["reason"], "proven-infeasible");
+    // What is suggested works.
+    let suggestions = refusal["suggestions"].as_array().unwrap();
+    let context = suggestions.iter().find(|s| s["change"] == "ctx").unwrap()["to"].as_str().unwrap();
+    succeeds(&["plan", BIG, "--cluster", "examples/two-cards.toml", "--ctx", context]);
+    let more: u64 = context.parse::<u64>().unwrap() + 256;
+    let output = plimsoll(&["plan", BIG, "--cluster", "examples/two-cards.toml", "--ctx", &more.to_string()]);
+    assert_eq!(status(&output), 1, "the suggestion is the largest that fits");
+}
+
+#[test]
+fn wrong_input_is_named_and_ends_with_two() {
+    let folder = Folder::new("wrong");
+    let unknown_key = folder.file("key.toml", "[[node]]\nid = \"a\"\nmemroy = \"1GiB\"\n");
+    let not_a_model = folder.file("model.gguf", "GGUF");
+    for (args, why) in [
+        (vec!["plan"], "<MODEL>"),
+        (vec!["plan", "no-such-file.gguf"], "no-such-file.gguf"),
+        (vec!["plan", &not_a_model], "model.gguf"),
+        (vec!["plan", BIG, "--cluster", "no-such-file.toml"], "no-such-file.toml"),
+        (vec!["plan", BIG, "--cluster", &unknown_key], "memroy"),
+        (vec!["plan", BIG, "--cluster", HOME, "--only", "nobody"], "nobody"),
+        (vec!["plan", BIG, "--cluster", HOME, "--cap", "tower/CUDA9=1GiB"], "tower/CUDA9"),
+        (vec!["plan", BIG, "--cluster", HOME, "--cap", "tower"], "node/device=20GiB"),
+        (vec!["plan", BIG, "--cluster", HOME, "--ctx", "many"], "many"),
+        (vec!["plan", BIG, "--cluster", HOME, "--ctx", "1k", "--ctx-total", "1k"], "--ctx-total"),
+        (vec!["plan", BIG, "--cluster", HOME, "--parallel", "0"], "--parallel"),
+        (vec!["plan", BIG, "--cluster", HOME, "--cache-type-k", "q3"], "q8_0"),
+        (vec!["plan", BIG, "--cluster", HOME, "--cache-type-v", "q8_0", "--flash-attn", "off"], "q8_0"),
+        (vec!["plan", BIG, "--cluster", HOME, "--reserve", "-1"], "--reserve"),
+        (vec!["plan", BIG, "--cluster", HOME, "--engine", "tgi"], "llama.cpp and none"),
+        (vec!["plan", BIG, "--cluster", HOME, "--out", "no-such-folder/plan.json"], "no-such-folder"),
+        (vec!["check", BIG], "llama-3.1-70b"),
+        (vec!["inspect", HOME], "home-lab.toml"),
+        (vec!["completions", "tcsh"], "tcsh"),
+    ] {
+        let output = plimsoll(&args);
+        assert_eq!(status(&output), 2, "{args:?}: {}", stderr(&output));
+        assert!(one_line(&stderr(&output)).contains(why), "{args:?}: {}", stderr(&output));
+        assert!(stdout(&output).is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_layer_list_is_planned_exactly() {
+    let folder = Folder::new("list");
+    let list = folder.file(
+        "toy.toml",
+        "name = \"toy\"\nlayers = [ { count = 4, bytes = 14 }, { count = 4, bytes = 3 } ]\n",
+    );
+    let cluster = folder.file(
+        "pair.toml",
+        "[[node]]\nid = \"a\"\n[[node.device]]\nid = \"CUDA0\"\nmemory = 32\nbackend = \"cuda\"\n\
+         [[node.device]]\nid = \"CUDA1\"\nmemory = 40\nbackend = \"cuda\"\n",
+    );
+    // The only cut that fits is after two layers: 28 and 40 bytes. An even split by count would take 56.
+    let plan = json(&succeeds(&["plan", &list, "--cluster", &cluster, "--json"]));
+    let held: Vec<(String, u64, u64)> = plan["stages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| {
+            let layers = |n: usize| s["layers"][n].as_u64().unwrap();
+            (s["device"].as_str().unwrap().to_owned(), layers(0), layers(1))
+        })
+        .collect();
+    assert_eq!(held, [("CUDA0".to_owned(), 0, 2), ("CUDA1".to_owned(), 2, 8)]);
+}
+
+#[test]
+fn more_slots_take_more_cells_and_the_engine_is_told_the_total() {
+    let model = "examples/llama-3.1-8b-q4_k_m.gguf";
+    let args = ["inspect", model, "--json", "--ctx", "32768"];
+    let one = json(&succeeds(&args));
+    let four = json(&succeeds(&[&args[..], &["--parallel", "4"]].concat()));
+    let shared = json(&succeeds(&[&args[..], &["--parallel", "4", "--unified-kv"]].concat()));
+    // 32 layers, 8 heads of 128, f16: 131072 bytes a token.
+    assert_eq!(one["totals"]["kv_bytes"], 4_u64 << 30);
+    assert_eq!(four["totals"]["kv_bytes"], 16_u64 << 30);
+    assert_eq!(shared["totals"]["kv_bytes"], 4_u64 << 30);
+    assert_eq!(four["kv_bytes_per_token"], 131_072);
+
+    let text = succeeds(&["plan", model, "--cluster", HOME, "--ctx", "32768", "--parallel", "4"]);
+    assert!(text.contains("-c 131072 -np 4"), "{text}");
+}
+
+#[test]
+fn output_is_the_same_every_time() {
+    let args = ["plan", BIG, "--cluster", HOME, "--json"];
+    assert_eq!(succeeds(&args), succeeds(&args));
+}
+
+#[test]
+fn this_machine_can_be_put_into_a_cluster_file() {
+    let folder = Folder::new("node");
+    let node = succeeds(&["detect", "--emit", "node"]);
+    let cluster = folder.file("here.toml", &node);
+    let list = folder.file("toy.toml", "name = \"toy\"\nlayers = [ { count = 2, bytes = 10 } ]\n");
+    let plan = json(&succeeds(&["plan", &list, "--cluster", &cluster, "--json"]));
+    assert_eq!(plan["stages"][0]["layers"], serde_json::json!([0, 2]));
+    let detected = json(&succeeds(&["detect", "--json"]));
+    assert_eq!(detected["format"], "plimsoll.detect/1");
+}
+
+#[test]
+fn completions_and_the_manual_are_printed() {
+    for (shell, mark) in
+        [("bash", "_plimsoll"), ("zsh", "#compdef plimsoll"), ("fish", "plimsoll"), ("man", ".TH")]
+    {
+        assert!(succeeds(&["completions", shell]).contains(mark), "{shell}");
+    }
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_error() {
+    // `plimsoll … | head -1` closes the pipe.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(["completions", "bash"])
+        .current_dir(root())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
