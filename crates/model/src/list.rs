@@ -1,4 +1,16 @@
 //! Layer lists: a model described by hand, as TOML or JSON.
+//!
+//! ```
+//! use plimsoll_model::list::parse_list_toml;
+//!
+//! let list = parse_list_toml("layers = [{ bytes = 14 }, { count = 2, bytes = '3GB', cut = false }]")?;
+//! assert_eq!(list.layers.len(), 3);
+//! assert!(list.layers[0].cut_after && !list.layers[2].cut_after);
+//!
+//! let error = parse_list_toml("layers = []\nlayrs = []").unwrap_err();
+//! assert!(error.to_string().starts_with("layer list, line 2: unknown field `layrs`"));
+//! # Ok::<(), plimsoll_model::list::ListProblem>(())
+//! ```
 
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};

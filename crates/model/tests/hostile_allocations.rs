@@ -1,61 +1,32 @@
 //! How much memory a hostile model can take: all allocations of this process are counted.
 #![cfg(all(feature = "gguf", feature = "safetensors"))]
+#![cfg_attr(
+    all(feature = "gguf", feature = "safetensors"),
+    expect(clippy::unwrap_used, reason = "a test fails by panicking")
+)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufWriter, Cursor, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use peak_alloc::PeakAlloc;
 use plimsoll_model::gguf::{read_gguf, read_gguf_from};
 use plimsoll_model::safetensors::read_safetensors;
 use plimsoll_testkit::gguf::{Data, Value as Fact, Writer, large};
 
-/// The system's allocator with a count beside it. A block that grows counts twice while it may be copied.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn grown(by: usize) {
-    PEAK.fetch_max(NOW.fetch_add(by, Relaxed) + by, Relaxed);
-}
-
-#[expect(unsafe_code, reason = "the interface of allocators is unsafe; all of it is handed through")]
-// SAFETY: every call goes to the system's allocator with the same arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grown(layout.size());
-        // SAFETY: as promised by the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as promised by the caller.
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        grown(size);
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as promised by the caller.
-        unsafe { System.realloc(block, layout, size) }
-    }
-}
-
+// A block that grows counts twice while it is copied.
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static MEMORY: PeakAlloc = PeakAlloc;
 
 const LIMIT: usize = 64 << 20;
 
 /// The most that `work` held at once beyond what was held before, in bytes.
 fn peak(work: impl FnOnce()) -> usize {
-    let before = NOW.load(Relaxed);
-    PEAK.store(before, Relaxed);
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
     work();
-    PEAK.load(Relaxed) - before
+    MEMORY.peak_usage() - before
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -144,112 +115,93 @@ fn hostile_gguf() {
     assert!(taken <= LIMIT, "parts: {taken}");
 }
 
-fn entry(name: &str) -> String {
-    format!(r#""{name}":{{"dtype":"U8","shape":[],"data_offsets":[0,0]}},"#)
-}
-
-/// A file whose header is `begin`, then `entry` of 0, 1, .. until 32 MiB are full, then `end`.
-fn full_header(path: &Path, begin: &str, entry: impl Fn(usize) -> String, end: &str) {
-    const FULL: usize = 32 << 20;
-    let mut header = String::with_capacity(FULL);
-    header.push_str(begin);
-    for i in 0.. {
-        let next = entry(i);
-        if header.len() + next.len() + end.len() > FULL {
-            break;
-        }
-        header.push_str(&next);
-    }
-    while header.ends_with(',') {
-        header.pop();
-    }
-    header.push_str(end);
+/// Writes a file whose header is `begin`, then `entry` of 0, 1, .. until `full` bytes are reached, then `end`.
+fn write_header(path: &Path, full: usize, begin: &str, entry: &dyn Fn(usize) -> String, end: &str) {
+    let header = filled(full, begin, entry, end);
     let mut file = BufWriter::new(File::create(path).unwrap());
     file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
     file.write_all(header.as_bytes()).unwrap();
     file.flush().unwrap();
 }
 
+fn filled(full: usize, begin: &str, entry: &dyn Fn(usize) -> String, end: &str) -> String {
+    let mut text = begin.to_owned();
+    for i in 0.. {
+        let next = entry(i);
+        if text.len() + next.len() + end.len() > full {
+            break;
+        }
+        text.push_str(&next);
+    }
+    text.truncate(text.trim_end_matches(',').len());
+    text + end
+}
+
+/// The longest header and the longest index.
+const FULL: usize = 32 << 20;
+
 fn hostile_safetensors() {
     let folder = folder("safetensors");
     let path = folder.join("model.safetensors");
-    let mut check = |what: &str, begin: &str, entry: &dyn Fn(usize) -> String, end: &str| {
-        full_header(&path, begin, entry, end);
+    let check = |what: &str, full: usize, begin: &str, entry: &dyn Fn(usize) -> String, end: &str| {
+        write_header(&path, full, begin, entry, end);
         let taken = peak(|| {
             let _ = read_safetensors(&path);
         });
         assert!(taken <= LIMIT, "{what}: {taken} bytes");
     };
-    check("short names", "{", &|i| entry(&format!("{i:x}")), "}");
-    check("long names", "{", &|i| entry(&format!("{i:01000}")), "}");
-    check("one name", "{", &|_| "x".repeat(1 << 20), "}");
-    check("one text", "{\"", &|_| "x".repeat(1 << 20), "\":1}");
-    check("escaped text", "{\"", &|_| r"\u00e9".repeat(1 << 16), "\":1}");
-    check("metadata", "{\"__metadata__\":{", &|i| format!("\"{i}\":\"\","), "}}");
-    let sides = format!("[{}1]", "1,".repeat(15));
-    let all_sides = |i| format!(r#""{i}":{{"dtype":"U8","shape":{sides},"data_offsets":[{i},{}]}},"#, i + 1);
-    check("sides", "{", &all_sides, "}");
-    check("one shape", "{\"a\":{\"shape\":[", &|_| "1,".repeat(1 << 16), "]}}");
-    // The largest config.json, of as many values as it can hold.
+    // As many tensors as are kept, for their number and for what they take.
+    let sides = "1,".repeat(15);
+    let all_sides = |i| format!(r#""{i:x}":{{"dtype":"U8","shape":[{sides}1],"data_offsets":[{i},{i}]}},"#);
+    check("sides", FULL, "{", &all_sides, "}");
+    check("one name", FULL, "{", &|_| "x".repeat(1 << 20), "}");
+    check("one text", FULL, "{\"", &|_| "x".repeat(1 << 20), "\":1}");
+    check("escaped text", FULL, "{\"", &|_| r"\u00e9".repeat(1 << 16), "\":1}");
+    check("metadata", FULL / 16, "{\"__metadata__\":{", &|i| format!("\"{i}\":\"\","), "}}");
+    check("one shape", FULL, "{\"a\":{\"shape\":[", &|_| "1,".repeat(1 << 16), "]}}");
+    // The largest config.json, of as many values as it can hold, comes on top of the tensors and their 36 MiB.
     fs::write(folder.join("config.json"), format!("[{}0]", "0,".repeat((1 << 19) - 2))).unwrap();
-    let whole = |i| match i {
-        0..200_000 => format!(r#""{i:064}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{}]}},"#, i + 1),
-        _ => String::from(" ").repeat(32 << 20),
-    };
-    check("config", "{", &whole, "}");
-    assert!(read_safetensors(&path).unwrap().config.is_some());
+    write_header(&path, FULL, "{", &|_| " ".repeat(FULL), "}");
+    let taken = peak(|| assert!(read_safetensors(&path).unwrap().config.is_some()));
+    assert!(taken <= LIMIT - (36 << 20), "config: {taken} bytes");
 }
 
 fn hostile_index() {
     let folder = folder("index");
     let index = folder.join("model.safetensors.index.json");
-    let check = |what: &str, text: String| {
-        fs::write(&index, text).unwrap();
+    let check = |what: &str, full: usize, begin: &str, entry: &dyn Fn(usize) -> String, end: &str| {
+        fs::write(&index, filled(full, begin, entry, end)).unwrap();
         let taken = peak(|| {
             let _ = read_safetensors(&index);
         });
         assert!(taken <= LIMIT, "{what}: {taken} bytes");
     };
-    let map = |entry: &dyn Fn(usize) -> String| {
-        let mut text = String::from("{\"weight_map\":{");
-        for i in 0.. {
-            let next = entry(i);
-            if text.len() + next.len() > (32 << 20) - 64 {
-                break;
-            }
-            text.push_str(&next);
-        }
-        text.pop();
-        text + "}}"
-    };
-    check("short names", map(&|i| format!("\"{i}\":\"a.safetensors\",")));
-    check("long names", map(&|i| format!("\"{i:01000}\":\"a.safetensors\",")));
-    check("files", map(&|i| format!("\"{i}\":\"{i}.safetensors\",")));
-    check("metadata", format!("{{\"metadata\":{{\"x\":[{}0]}}}}", "0,".repeat(15 << 20)));
-    // The largest checkpoints there are: 200,000 tensors in 64 files.
+    let map = "{\"weight_map\":{";
+    check("names", FULL, map, &|i| format!("\"{i}\":\"a.safetensors\","), "}}");
+    check("files", FULL, map, &|i| format!("\"{i}\":\"{i}.safetensors\","), "}}");
+    check("metadata", FULL / 16, "{\"metadata\":{\"x\":[", &|_| "0,".repeat(1 << 16), "0]}}");
+    // A quarter of the largest checkpoints there are, in a quarter of the memory.
+    let (files, tensors) = (16, 50_000);
     let name = |i: usize| {
         format!("language_model.model.layers.{}.mlp.experts.{i:06}.down_proj.weight_packed", i % 61)
     };
-    let mut text = String::from("{\"weight_map\":{");
-    for i in 0..200_000 {
-        write!(text, "\"{}\":\"model-{:05}-of-00064.safetensors\",", name(i), i % 64 + 1).unwrap();
+    let file = |i: usize| format!("model-{:05}-of-{files:05}.safetensors", i % files + 1);
+    let mut text = map.to_owned();
+    for i in 0..tensors {
+        write!(text, "\"{}\":\"{}\",", name(i), file(i)).unwrap();
     }
     text.pop();
-    text.push_str("}}");
-    for file in 0..64 {
-        let path = folder.join(format!("model-{:05}-of-00064.safetensors", file + 1));
-        let mut header = String::from("{");
-        for (place, i) in (file..200_000).step_by(64).enumerate() {
-            let (name, begin) = (name(i), place * 8);
-            let end = begin + 8;
-            write!(header, r#""{name}":{{"dtype":"I32","shape":[1,2],"data_offsets":[{begin},{end}]}},"#)
-                .unwrap();
-        }
-        header.pop();
-        header.push('}');
-        fs::write(path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()).unwrap();
+    fs::write(&index, text + "}}").unwrap();
+    for number in 0..files {
+        let entry = |place: usize| match number + place * files {
+            i if i >= tensors => " ".repeat(FULL),
+            i => {
+                let (name, begin, end) = (name(i), place * 8, place * 8 + 8);
+                format!(r#""{name}":{{"dtype":"I32","shape":[1,2],"data_offsets":[{begin},{end}]}},"#)
+            }
+        };
+        write_header(&folder.join(file(number)), FULL, "{", &entry, "}");
     }
-    fs::write(&index, text).unwrap();
-    let taken = peak(|| assert_eq!(read_safetensors(&folder).unwrap().tensors.len(), 200_000));
-    assert!(taken <= LIMIT, "the largest: {taken} bytes");
+    let taken = peak(|| assert_eq!(read_safetensors(&folder).unwrap().tensors.len(), tensors));
+    assert!(taken <= LIMIT / 4, "a quarter of the largest: {taken} bytes");
 }

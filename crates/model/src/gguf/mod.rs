@@ -3,6 +3,26 @@
 //! Only headers are read: of a vocabulary nothing is kept but its length. A split model is read whole from any of its
 //! parts. Limits keep what a hostile file can take below 64 MiB of memory; every refusal names the file, the byte and the
 //! field.
+//!
+//! ```
+//! use std::io::Cursor;
+//! use std::path::Path;
+//!
+//! use plimsoll_model::gguf::read_gguf_from;
+//!
+//! // Version 3, one tensor, no facts; the tensor "t" has 8 values of F32 at offset 0.
+//! let mut file = b"GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+//! file.extend(b"\x01\0\0\0\0\0\0\0t\x01\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+//! let header = read_gguf_from(Cursor::new(&file), file.len() as u64, Path::new("t.gguf"))?;
+//! assert_eq!((header.tensors[0].elements(), header.missing_bytes.get()), (8, 32));
+//!
+//! let error = read_gguf_from(Cursor::new(&file[..30]), 30, Path::new("t.gguf")).unwrap_err();
+//! assert_eq!(
+//!     error.to_string(),
+//!     "t.gguf, byte 24, facts and tensors: needs 25 bytes, but the file has only 6 left"
+//! );
+//! # Ok::<(), plimsoll_model::gguf::GgufError>(())
+//! ```
 
 mod error;
 mod parse;

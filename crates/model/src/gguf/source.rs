@@ -24,7 +24,8 @@ pub(super) struct Source<R> {
 
 impl<R: Read + Seek> Source<R> {
     pub(super) fn new(inner: R, len: u64) -> Self {
-        Self { inner: BufReader::with_capacity(BUFFER, inner), pos: 0, len, big_endian: false }
+        let buffer = usize::try_from(len).map_or(BUFFER, |len| len.min(BUFFER));
+        Self { inner: BufReader::with_capacity(buffer, inner), pos: 0, len, big_endian: false }
     }
 
     pub(super) fn set_big_endian(&mut self) {

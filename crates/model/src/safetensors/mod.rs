@@ -2,6 +2,20 @@
 //!
 //! Only headers are read. A checkpoint is exactly the files that its index names, each once. Limits keep what a hostile
 //! checkpoint can take below 64 MiB of memory; every refusal names the file.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use plimsoll_model::TensorType;
+//! use plimsoll_model::safetensors::read_safetensors_from;
+//!
+//! let header = br#"{"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}"#;
+//! let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 12]].concat();
+//! let checkpoint = read_safetensors_from(&file[..], file.len() as u64, Path::new("w.safetensors"))?;
+//! let tensor = &checkpoint.tensors[0];
+//! assert_eq!((&tensor.dims[..], tensor.kind, tensor.bytes.get()), (&[3, 2][..], TensorType::BF16, 12));
+//! # Ok::<(), plimsoll_model::safetensors::SafetensorsError>(())
+//! ```
 
 mod error;
 mod header;
