@@ -95,11 +95,9 @@ impl Value {
 }
 
 /// The most characters of a foreign name that an error repeats.
-#[cfg(any(feature = "gguf", feature = "safetensors"))]
 const SHOWN: usize = 100;
 
 /// A name from a file as an error may repeat it: short, and without control characters.
-#[cfg(any(feature = "gguf", feature = "safetensors"))]
 pub(crate) fn shown(name: &str) -> String {
     let mut text: String = name.chars().take(SHOWN).flat_map(char::escape_debug).collect();
     if name.chars().nth(SHOWN).is_some() {

@@ -2,6 +2,8 @@
 
 use plimsoll_units::Bytes;
 
+use crate::header::shown;
+
 /// Why a header cannot be read as a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -10,14 +12,15 @@ pub enum SpecError {
     #[error("the header has no 'general.architecture'")]
     NoArchitecture,
     /// An adapter, a projector, a vocabulary.
-    #[error("the file is of type '{kind}', not a model of its own")]
+    #[error("the file is of type '{}', not a model of its own", shown(.kind))]
     NotAModel {
         /// What it says it is.
         kind: String,
     },
     /// An architecture with an encoder beside the decoder.
     #[error(
-        "architecture '{architecture}' has an encoder beside its decoder (tensor '{tensor}'), which cannot be split by layers"
+        "architecture '{}' has an encoder beside its decoder (tensor '{}'), which cannot be split by layers",
+        shown(.architecture), shown(.tensor)
     )]
     TwoStacks {
         /// The architecture.
@@ -26,7 +29,7 @@ pub enum SpecError {
         tensor: String,
     },
     /// An architecture that is not known, and whose header lacks the keys of the ordinary rule.
-    #[error("unknown architecture '{architecture}', and the header lacks {} of the ordinary rule", list(.missing))]
+    #[error("unknown architecture '{}', and the header lacks {} of the ordinary rule", shown(.architecture), list(.missing))]
     UnknownArchitecture {
         /// The architecture.
         architecture: String,
@@ -34,7 +37,7 @@ pub enum SpecError {
         missing: Vec<String>,
     },
     /// A known architecture without keys that it needs.
-    #[error("the header of a '{architecture}' model lacks {}", list(.missing))]
+    #[error("the header of a '{}' model lacks {}", shown(.architecture), list(.missing))]
     MissingKeys {
         /// The architecture.
         architecture: String,
@@ -42,7 +45,7 @@ pub enum SpecError {
         missing: Vec<String>,
     },
     /// A key with a value of the wrong kind.
-    #[error("key '{key}' holds {found}, not {expected}")]
+    #[error("key '{}' holds {}, not {expected}", shown(.key), shown(.found))]
     BadKey {
         /// The key.
         key: String,
@@ -52,7 +55,7 @@ pub enum SpecError {
         expected: &'static str,
     },
     /// A list that does not fit the layers.
-    #[error("key '{key}' lists {found} items for {expected} layers")]
+    #[error("key '{}' lists {found} items for {expected} layers", shown(.key))]
     WrongLength {
         /// The key.
         key: String,
@@ -78,7 +81,7 @@ pub enum SpecError {
         blocks: u64,
     },
     /// A tensor of a layer that the header does not count.
-    #[error("tensor '{tensor}' belongs to layer {layer}, but the header counts {layers} layers")]
+    #[error("tensor '{}' belongs to layer {layer}, but the header counts {layers} layers", shown(.tensor))]
     LayerOutOfRange {
         /// The tensor.
         tensor: String,
@@ -146,29 +149,28 @@ impl std::fmt::Display for ModelWarning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::OrdinaryRule { architecture } => {
-                write!(
-                    f,
-                    "architecture '{architecture}' is not known; its layers are taken for ordinary attention"
-                )
+                let name = shown(architecture);
+                write!(f, "architecture '{name}' is not known; its layers are taken for ordinary attention")
             }
             Self::MissingBytes { bytes } => {
+                let bytes = bytes.get();
                 write!(
                     f,
-                    "the files end {} bytes before their tensors do; sizes are those of the tensors",
-                    bytes.get()
+                    "the files end {bytes} bytes before their tensors do; sizes are those of the tensors"
                 )
             }
             Self::StateUnknown { architecture } => {
+                let name = shown(architecture);
                 write!(
                     f,
-                    "the header of this '{architecture}' model does not tell the state of its recurrent layers; it counts as nothing"
+                    "the state of the recurrent layers of this '{name}' model is not told and counts as nothing"
                 )
             }
             Self::Unplaced { tensor, count, bytes } => {
+                let (tensor, size) = (shown(tensor), bytes.scaled());
                 write!(
                     f,
-                    "tensors of no known part count with the input: {count} with {}, the first is '{tensor}'",
-                    bytes.scaled()
+                    "tensors of no known part count with the input: {count} with {size}, the first is '{tensor}'"
                 )
             }
             Self::Reader { text } => f.write_str(text),
@@ -178,7 +180,7 @@ impl std::fmt::Display for ModelWarning {
 
 /// `'a', 'b' and 'c'`.
 fn list(items: &[String]) -> String {
-    let quoted: Vec<String> = items.iter().map(|item| format!("'{item}'")).collect();
+    let quoted: Vec<String> = items.iter().map(|item| format!("'{}'", shown(item))).collect();
     match quoted.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => quoted.concat(),

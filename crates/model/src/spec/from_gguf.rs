@@ -13,7 +13,10 @@ pub(super) fn from_gguf(header: &GgufHeader) -> Result<ModelSpec, SpecError> {
     let architecture = text("general.architecture").ok_or(SpecError::NoArchitecture)?;
     match text("general.type") {
         None | Some("model") if architecture != "clip" => {}
-        kind => return Err(SpecError::NotAModel { kind: kind.unwrap_or(architecture).to_owned() }),
+        kind => {
+            let kind = kind.filter(|kind| *kind != "model").unwrap_or(architecture);
+            return Err(SpecError::NotAModel { kind: kind.to_owned() });
+        }
     }
     let mut warnings = Vec::new();
     let known = rule(architecture);

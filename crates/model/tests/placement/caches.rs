@@ -243,3 +243,43 @@ fn ranks_share_key_value_heads_and_copy_them_when_there_are_too_few() {
     }
     assert_eq!(of(1), spec.kv_bytes_per_token(&ctx(4096)));
 }
+
+#[test]
+fn each_recurrent_family_keeps_its_own_state() {
+    let state = |architecture, facts: &[(&str, Value)]| {
+        let common = [("block_count", n(4)), ("embedding_length", n(256)), ("attention.head_count", n(4))];
+        let spec = model(architecture, &[&common[..], facts].concat());
+        let layers = footprint(&spec, &ctx(512)).layers;
+        layers.iter().map(|l| l.kv_bytes.get()).collect::<Vec<u64>>()
+    };
+    let kv_heads = |heads: [u64; 4]| ("attention.head_count_kv", list(heads));
+    let mamba = [
+        ("ssm.conv_kernel", n(4)),
+        ("ssm.inner_size", n(512)),
+        ("ssm.state_size", n(16)),
+        ("ssm.group_count", n(2)),
+    ];
+    let with = |more: &[(&'static str, Value)]| [&mamba[..], more].concat();
+    let recurrent = 4 * (3 * (512 + 2 * 2 * 16) + 16 * 512);
+    let attending = |heads: u64| 512 * heads * 64 * 2 * 2;
+
+    // Attention and state in every layer.
+    assert_eq!(state("falcon-h1", &with(&[kv_heads([2; 4])])), [attending(2) + recurrent; 4]);
+    // State where there are no key-value heads.
+    let granite = state("granitehybrid", &with(&[kv_heads([0, 0, 4, 0])]));
+    assert_eq!(granite, [recurrent, recurrent, attending(4), recurrent]);
+    // A feed-forward layer keeps nothing.
+    let nemotron = with(&[kv_heads([0, 0, 4, 0]), ("feed_forward_length", list([0, 64, 0, 64]))]);
+    assert_eq!(state("nemotron_h", &nemotron), [recurrent, 0, attending(4), 0]);
+    // A short convolution alone.
+    let lfm2 = [("shortconv.l_cache", n(3)), kv_heads([0, 4, 0, 0])];
+    assert_eq!(state("lfm2", &lfm2), [4 * 256 * 2, attending(4), 4 * 256 * 2, 4 * 256 * 2]);
+    // Two shifted tokens and a square matrix for each head.
+    assert_eq!(state("rwkv7", &[("wkv.head_size", n(64))]), [4 * (2 * 256 + 64 * 256); 4]);
+    // Convolutions of queries, keys and values, and a square matrix for each of 4 heads.
+    let kimi = [("kda.head_dim", n(32)), ("ssm.conv_kernel", n(4)), kv_heads([0, 0, 0, 4])];
+    let delta = 4 * (3 * 3 * 4 * 32 + 4 * 32 * 32);
+    assert_eq!(state("kimi-linear", &kimi), [delta, delta, delta, attending(4)]);
+    // An encoder goes over a text once.
+    assert_eq!(state("bert", &[]), [0; 4]);
+}

@@ -130,3 +130,13 @@ fn headers_that_contradict_themselves_are_refused() {
     header.tensors.push(tensor("blk.0.attn_k.weight".to_owned(), &[64, 64], TensorType::F16));
     assert_eq!(error(&header), "the header of a 'llama' model lacks 'llama.attention.head_count'");
 }
+
+#[test]
+fn hostile_names_are_repeated_short_and_harmless() {
+    let mut header = header("llama", &[("block_count", n(1)), ("embedding_length", n(64))]);
+    let name = format!("blk.7.\u{1b}[2J\n{}", "x".repeat(1000));
+    header.tensors.push(tensor(name, &[64], TensorType::F32));
+    let text = ModelSpec::from_gguf(&header).expect_err("refused").to_string();
+    assert!(text.starts_with(r"tensor 'blk.7.\u{1b}[2J\nxxx"), "{text}");
+    assert!(text.len() < 250 && !text.contains(char::is_control), "{text}");
+}
