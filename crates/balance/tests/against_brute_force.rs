@@ -2,6 +2,7 @@
 
 mod kit;
 
+use kit::float;
 use kit::instance::{Instance, around_a_host, ordinary};
 use kit::oracle::{Best, every_plan};
 use plimsoll_balance::{
@@ -27,7 +28,7 @@ fn all_close(a: &[f64], b: &[f64]) -> bool {
 /// What the brute force says of an objective.
 fn optimum(best: &Best, objective: Objective) -> Option<f64> {
     match objective {
-        Objective::Fit => best.fit.as_ref().map(|f| f.1 as f64),
+        Objective::Fit => best.fit.as_ref().map(|f| float(u64::try_from(f.1).unwrap())),
         Objective::Throughput => best.throughput.as_ref().map(|t| t[0]),
         Objective::Latency => best.latency,
         Objective::Balanced => best.balanced.as_ref().map(|b| b.1[0]),
@@ -38,7 +39,7 @@ fn used_shares(plan: &Plan) -> Vec<f64> {
     let working = plan.stages.iter().filter(|s| s.head || !s.layers.is_empty());
     let share = |s: &Stage| {
         let used = s.weights_bytes.get() + s.kv_bytes.get() + s.overhead_bytes.get();
-        used as f64 / s.budget_bytes.get().max(1) as f64
+        float(used) / float(s.budget_bytes.get().max(1))
     };
     let mut shares: Vec<f64> = working.map(share).collect();
     shares.sort_by(|a, b| b.total_cmp(a));

@@ -299,20 +299,22 @@ impl Case<'_> {
                 StoppedBy::Overhead { needs, budget } => {
                     stage.is_none() && needs.checked_sub(*budget) == Some(stopped.short_bytes)
                 }
-                StoppedBy::Drained => stage.is_none() && node.is_some_and(|n| n.drained),
-                StoppedBy::Failed => {
-                    stage.is_none() && node.is_some_and(|n| n.status == plimsoll_cluster::NodeStatus::Failed)
+                // Bytes would not help with any of these.
+                _ if !stopped.short_bytes.is_zero() => false,
+                StoppedBy::NotNeeded => true,
+                _ if stage.is_some() => false,
+                StoppedBy::Drained => node.is_some_and(|n| n.drained),
+                StoppedBy::Failed => node.is_some_and(|n| n.status == plimsoll_cluster::NodeStatus::Failed),
+                StoppedBy::FreeUnknown => {
+                    let device = self.snapshot.device(&stopped.device);
+                    device.is_some_and(|(n, d)| n.pool(&d.pool).is_none_or(|pool| pool.free.is_none()))
                 }
-                StoppedBy::FreeUnknown => stage.is_none(),
                 StoppedBy::NotAsked => {
-                    stage.is_none()
-                        && self.options.only.as_ref().is_some_and(|o| !o.contains(&stopped.device.node))
+                    self.options.only.as_ref().is_some_and(|only| !only.contains(&stopped.device.node))
                 }
                 StoppedBy::DeviceLimit { limit } => {
-                    let limits = [self.rules.max_devices, self.options.max_devices];
-                    stage.is_none() && limits.contains(&Some(*limit))
+                    [self.rules.max_devices, self.options.max_devices].contains(&Some(*limit))
                 }
-                StoppedBy::NotNeeded => stopped.short_bytes.is_zero(),
             };
             if !sound || !seen.insert(&stopped.device) || self.snapshot.device(&stopped.device).is_none() {
                 findings.push(Finding::Stopped { device: stopped.device.clone() });

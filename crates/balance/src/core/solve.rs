@@ -39,8 +39,8 @@ pub(crate) struct Solved {
 /// How many drawn orders there are.
 const SEEDS: u64 = 32;
 
-/// The largest table of a latency programme: slots² × items.
-const TABLE: usize = 100_000_000;
+/// The most steps of one latency programme: slots × items, and once more slots where every pair of groups is its own.
+const STEPS: usize = 4_000_000;
 
 /// Placements of equal largest cost that are compared further.
 const TIES: usize = 256;
@@ -194,7 +194,7 @@ impl<'a> Best<'a> {
     fn exchange(&mut self) {
         const ROUNDS: usize = 4;
         let slots = self.problem.slots.len();
-        if slots > 24 || slots * slots * self.problem.items() > TABLE / 1_000 {
+        if slots > 24 || slots * slots * self.problem.items() > STEPS / 40 {
             return;
         }
         for _ in 0..ROUNDS {
@@ -242,7 +242,9 @@ fn evenest(problem: &Problem, placements: &[Placement], bound: f64) -> Option<Pl
 fn sum_in_order(problem: &Problem, order: &[usize]) -> Option<(f64, Placement)> {
     let items = problem.items();
     let mut length = order.len();
-    while length > 1 && length * length * items > TABLE {
+    let pairs =
+        |length: usize| if latency::is_uniform(problem) { length } else { length.saturating_mul(length) };
+    while length > 1 && pairs(length).saturating_mul(items) > STEPS {
         length = length * 3 / 4;
     }
     if let Some(solved) = latency::in_order(problem, &order[..length]) {

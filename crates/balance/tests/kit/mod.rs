@@ -9,6 +9,11 @@ use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node, NodeStatus, Po
 use plimsoll_model::{Footprint, ResolvedContext};
 use plimsoll_units::{Bytes, BytesPerSec, DeviceId, DeviceRef, Generation, NodeId, PoolId};
 
+/// A count for comparison with shares and times.
+pub(crate) fn float(n: u64) -> f64 {
+    Bytes::new(n).as_f64()
+}
+
 pub(crate) fn node_id(name: &str) -> NodeId {
     NodeId::new(name).expect("a legal name")
 }

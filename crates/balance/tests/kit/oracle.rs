@@ -1,5 +1,6 @@
 //! Every plan there is, one after the other.
 
+use super::float;
 use super::instance::{Dev, Instance};
 
 /// The best of every objective over all plans that fit.
@@ -48,7 +49,7 @@ fn extend(
     best: &mut Best,
 ) {
     let layers = instance.layers.len();
-    if instance.max_devices.is_some_and(|most| runs.len() >= most as usize) {
+    if instance.max_devices.is_some_and(|most| runs.len() >= usize::try_from(most).expect("few")) {
         return;
     }
     for device in 0..instance.devices.len() {
@@ -88,7 +89,7 @@ fn resident(instance: &Instance, dev: &Dev, start: usize, end: usize) -> u64 {
 
 fn seconds(instance: &Instance, dev: &Dev, start: usize, end: usize, head: bool) -> f64 {
     let read: u64 = instance.layers[start..end].iter().map(|l| l.read + l.kv).sum();
-    (read + if head { instance.head } else { 0 }) as f64 / dev.rate as f64
+    float(read + if head { instance.head } else { 0 }) / float(dev.rate)
 }
 
 fn link(instance: &Instance, a: usize, b: usize) -> f64 {
@@ -97,7 +98,7 @@ fn link(instance: &Instance, a: usize, b: usize) -> f64 {
     }
     let told =
         instance.links.iter().find(|l| (l.0, l.1) == (a.min(b), a.max(b))).expect("every link is told");
-    told.3 as f64 + instance.activation as f64 / told.2 as f64
+    float(told.3) + float(instance.activation) / float(told.2)
 }
 
 fn hop(instance: &Instance, a: usize, b: usize) -> f64 {
@@ -178,7 +179,7 @@ fn weigh(instance: &Instance, host: usize, runs: &[Run], best: &mut Best) {
             return;
         }
         if *works {
-            shares.push(*bytes as f64 / budget.max(1) as f64);
+            shares.push(float(*bytes) / float(budget.max(1)));
         }
     }
     let descending = |mut all: Vec<f64>| {
