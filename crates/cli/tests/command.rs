@@ -90,10 +90,10 @@ Llama 3.1 70B: llama, 80 layers, 42.5 GB of weights
 context: 32768, f16, 10.7 GB
 
  device       layers                              full       of budget     time
- tower/host   input       █▒▒···················   14%   9.5 / 67.6 GB
- tower/CUDA0  0-34        █████████████████▓▓▓▓▒   99%  23.3 / 23.4 GB  22.5 ms
- rig/CUDA0    35-60       ████████████▓▓▓▒······   69%  17.1 / 24.7 GB  17.7 ms
- rig/CUDA1    61-79 head  ██████████▓▓▒·········   56%  13.9 / 24.7 GB  14.3 ms
+ tower/host   input         █▒▒·················   14%   9.5 / 67.6 GB
+ tower/CUDA0  0-34          ███████████████▓▓▓▓▒   99%  23.3 / 23.4 GB  22.5 ms
+ rig/CUDA0    35-60         ███████████▓▓▒······   69%  17.1 / 24.7 GB  17.7 ms
+ rig/CUDA1    61-79 + head  █████████▓▓▒········   56%  13.9 / 24.7 GB  14.3 ms
   █ weights  ▓ context  ▒ engine  · free
 
 54.7 ms per token for one stream, 18.3 tokens/s; no other plan is better

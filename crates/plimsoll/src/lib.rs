@@ -20,7 +20,7 @@
 //!      [[node.device]]\nid = \"CUDA0\"\nmemory = \"16GB\"\nbandwidth = \"900GB/s\"\n\
 //!      [[node.device]]\nid = \"CUDA1\"\nmemory = \"12GB\"\nbandwidth = \"400GB/s\"\n",
 //! )?.snapshot;
-//! let model = model::ModelSpec::from_list(&list)?;
+//! let model = model::ModelSpec::from_list(&list);
 //! let job = Job::new(&model, &home, Engine::None, model::Request::default(), PlanOptions::default());
 //! let planned = job.plan()?;
 //! assert_eq!(planned.plan.stages[0].layers, 0..5);

@@ -133,7 +133,7 @@ fn of_budget(used: Bytes, budget: Bytes) -> String {
     format!("{} / {budget}", used.trim_end_matches(" GB"))
 }
 
-/// `input 0-39 head`.
+/// `0-39 + head`.
 fn layers(stage: &Stage) -> String {
     let mut parts = Vec::new();
     if stage.input {
@@ -145,7 +145,7 @@ fn layers(stage: &Stage) -> String {
     if stage.head {
         parts.push("head".to_owned());
     }
-    parts.join(" ")
+    parts.join(" + ")
 }
 
 /// How full a device is, and of what: each kind gets the cells that its bytes fill, running totals rounded.

@@ -107,7 +107,7 @@ pub fn stopped_text(reason: &StoppedBy) -> String {
         StoppedBy::FreeUnknown => "what is free there is not known".to_owned(),
         StoppedBy::NotAsked => "its node is not among those to use".to_owned(),
         StoppedBy::DeviceLimit { limit } => format!("no more than {limit} devices may be used"),
-        StoppedBy::NotNeeded => "the plan is no better with it".to_owned(),
+        StoppedBy::NotNeeded => "more on it would make the plan no better".to_owned(),
     }
 }
 

@@ -1,0 +1,173 @@
+//! The main job through the facade: what a plan promises, and what a refusal suggests.
+
+#![cfg(all(feature = "gguf", feature = "files"))]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::path::Path;
+
+use plimsoll::balance::{Finding, Objective, PlanOptions};
+use plimsoll::cluster::{self, ClusterSnapshot};
+use plimsoll::export::PlanFile;
+use plimsoll::model::{self, ContextLength, ModelSpec, Request};
+use plimsoll::units::Bytes;
+use plimsoll::{Change, ContextChoice, Engine, Job, check, digest_for, suggestions};
+use proptest::prelude::*;
+
+fn example(name: &str) -> ModelSpec {
+    model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)).unwrap()
+}
+
+fn home(name: &str) -> ClusterSnapshot {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    cluster::file::read_cluster(path).unwrap().snapshot
+}
+
+fn request(context: u64) -> Request {
+    Request { context: Some(ContextLength::PerSequence(context)), ..Request::default() }
+}
+
+#[test]
+fn every_example_is_planned_onto_every_cluster_for_every_objective() {
+    let models = [
+        "llama-3.1-8b-q4_k_m.gguf",
+        "llama-3.1-70b-q4_k_m.gguf",
+        "qwen3-30b-a3b-q4_k_m.gguf",
+        "gpt-oss-120b-mxfp4.gguf",
+    ];
+    for model in models.map(example) {
+        for snapshot in ["home-lab.toml", "two-cards.toml", "mac-and-pc.toml"].map(home) {
+            for objective in [Objective::Fit, Objective::Throughput, Objective::Latency, Objective::Balanced]
+            {
+                let options = PlanOptions { objective, ..PlanOptions::default() };
+                for engine in [Engine::LlamaCpp, Engine::None] {
+                    let job = Job::new(&model, &snapshot, engine, request(8192), options.clone());
+                    // A plan that is returned has passed the audit.
+                    let planned =
+                        job.plan().unwrap_or_else(|e| panic!("{} {objective:?} {engine}: {e}", model.name()));
+                    let command = planned.command("m.gguf", &snapshot).unwrap();
+                    assert_eq!(command.is_some(), engine == Engine::LlamaCpp);
+
+                    // A plan that was saved is read back, and still holds.
+                    let text = planned.to_file(command.as_ref()).to_text().unwrap();
+                    let file = PlanFile::parse(&text).unwrap();
+                    assert!(file.to_text().unwrap() == text, "{} {objective:?} {engine}", model.name());
+                    let checked = check(&file, &snapshot).unwrap();
+                    assert_eq!(checked.broken, []);
+                    assert_eq!(checked.changed, []);
+                    assert_eq!(digest_for(&model, &file).unwrap(), file.model.digest);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_context_that_nobody_asked_for_is_the_largest_that_fits() {
+    let model = example("llama-3.1-70b-q4_k_m.gguf");
+    let mut snapshot = home("two-cards.toml");
+    // Without a host that takes layers the trained context is too long.
+    snapshot.nodes[0].pools[0].free = Some(Bytes::gib(6));
+    let asked = Request { context: None, ..Request::default() };
+    let job = |request| Job::new(&model, &snapshot, Engine::LlamaCpp, request, PlanOptions::default());
+    let planned = job(asked).plan().unwrap();
+    let ContextChoice::Lowered { trained: 131_072, fits } = planned.context else {
+        panic!("{:?}", planned.context);
+    };
+    assert_eq!(fits % 256, 0);
+    assert!(job(request(fits)).plan().is_ok());
+    assert!(job(request(fits + 256)).plan().unwrap_err().refusal().is_some());
+}
+
+#[test]
+fn every_suggestion_of_a_refusal_works_and_is_the_smallest_of_its_kind() {
+    let model = example("llama-3.1-70b-q4_k_m.gguf");
+    let mut snapshot = home("two-cards.toml");
+    snapshot.nodes[0].pools[0].free = Some(Bytes::gib(6));
+    let job = |request| Job::new(&model, &snapshot, Engine::LlamaCpp, request, PlanOptions::default());
+    let refused = job(request(65_536));
+    let error = refused.plan().unwrap_err();
+    let found = suggestions(&refused, error.refusal().unwrap());
+    let kinds: Vec<&str> = found.iter().map(|s| s.change.word()).collect();
+    assert_eq!(kinds, ["ctx", "cache-type", "add-device"]);
+    for suggestion in found {
+        match suggestion.change {
+            Change::Context { to } => {
+                assert!(job(request(to)).plan().is_ok());
+                assert!(job(request(to + 256)).plan().is_err());
+            }
+            Change::CacheType { to } => {
+                let smaller = Request { cache_type_k: to, cache_type_v: to, ..request(65_536) };
+                assert!(job(smaller).plan().is_ok());
+            }
+            Change::AddDevice { memory } => {
+                assert!(memory > Bytes::gib(1), "more than its margin");
+                assert_eq!(memory.get() % 100_000_000, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prompt_cache_is_charged_where_there_is_room_and_switched_off_where_not() {
+    let model = example("llama-3.1-8b-q4_k_m.gguf");
+    let roomy = home("two-cards.toml");
+    let mut tight = roomy.clone();
+    tight.nodes[0].pools[0].free = Some(Bytes::gib(8));
+    let host = |snapshot: &ClusterSnapshot| {
+        let job = Job::new(&model, snapshot, Engine::LlamaCpp, request(8192), PlanOptions::default());
+        let planned = job.plan().unwrap();
+        (planned.plan.stages[0].overhead_bytes, planned.cache_ram)
+    };
+    let (charged, default) = host(&roomy);
+    assert!(charged > Bytes::gib(8));
+    assert_eq!(default, None);
+    let (charged, off) = host(&tight);
+    assert!(charged < Bytes::gib(1));
+    assert_eq!(off, Some(Bytes::ZERO));
+}
+
+#[test]
+fn a_plan_for_another_cluster_says_what_has_changed() {
+    let model = example("llama-3.1-70b-q4_k_m.gguf");
+    let snapshot = home("home-lab.toml");
+    let job = Job::new(&model, &snapshot, Engine::LlamaCpp, request(32_768), PlanOptions::default());
+    let file = job.plan().unwrap().to_file(None);
+    // A machine is gone.
+    let mut gone = snapshot.clone();
+    gone.nodes.retain(|node| node.id.as_str() != "rig");
+    let checked = check(&file, &gone).unwrap();
+    assert!(checked.broken.iter().any(|f| f.to_string().contains("rig/CUDA0")), "{:?}", checked.broken);
+    // A card is fuller than it was.
+    let mut fuller = snapshot;
+    let tower = fuller.nodes.iter_mut().find(|node| node.id.as_str() == "tower").unwrap();
+    let card = tower.pools.iter_mut().find(|pool| pool.id.as_str() == "CUDA0").unwrap();
+    card.free = Some(Bytes::gib(12));
+    let checked = check(&file, &fuller).unwrap();
+    assert!(matches!(checked.broken[..], [Finding::OverBudget { .. }]), "{:?}", checked.broken);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_plan_reader_panic(text in "\\PC{0,200}") {
+        let _ = PlanFile::parse(&text);
+    }
+
+    /// A saved plan with one value replaced is refused, or read and checked, but never a panic.
+    #[test]
+    fn no_edit_of_a_plan_makes_the_checker_panic(at in 0_usize..20_000, with in "[0-9\"{}a-z,:-]{1,8}") {
+        let model = example("llama-3.1-8b-q4_k_m.gguf");
+        let snapshot = home("two-cards.toml");
+        let job = Job::new(&model, &snapshot, Engine::LlamaCpp, request(8192), PlanOptions::default());
+        let mut text = job.plan().unwrap().to_file(None).to_text().unwrap();
+        let at = at % text.len();
+        if text.is_char_boundary(at) {
+            let end = (at + with.len()).min(text.len());
+            if text.is_char_boundary(end) {
+                text.replace_range(at..end, &with);
+            }
+        }
+        if let Ok(file) = PlanFile::parse(&text) {
+            let _ = check(&file, &snapshot);
+        }
+    }
+}
