@@ -180,6 +180,13 @@ fn hostile_index() {
     check("names", FULL, map, &|i| format!("\"{i}\":\"a.safetensors\","), "}}");
     check("files", FULL, map, &|i| format!("\"{i}\":\"{i}.safetensors\","), "}}");
     check("metadata", FULL / 16, "{\"metadata\":{\"x\":[", &|_| "0,".repeat(1 << 16), "0]}}");
+    // An index that takes as much as it may, and a file of other tensors that would take as much again.
+    let long = |mark: char| move |i: usize| format!("{mark}{i:0999}");
+    let listed = |i| format!("\"{}\":\"a.safetensors\",", long('i')(i));
+    let held =
+        |i| format!(r#""{}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{}]}},"#, long('t')(i), i + 1);
+    write_header(&folder.join("a.safetensors"), FULL, "{", &held, "}");
+    check("index and file", FULL, map, &listed, "}}");
     // A quarter of the largest checkpoints there are, in a quarter of the memory.
     let (files, tensors) = (16, 50_000);
     let name = |i: usize| {

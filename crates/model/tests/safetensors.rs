@@ -127,6 +127,20 @@ fn a_header_that_is_cut_is_refused_and_cut_data_is_missing() {
 }
 
 #[test]
+fn a_long_header_is_read_like_a_short_one() {
+    let header = r#"{"a\u00e9\"":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[],"data_offsets":[8,9]}"#;
+    let long = |end: &str| file(&format!("{header}{}{end}", " ".repeat(5 << 20)), 9);
+    let checkpoint = read(&file(&format!("{header}}}"), 9)).unwrap();
+    assert_eq!(checkpoint.tensors[0].name, "aé\"");
+    assert_eq!(read(&long("}")).unwrap(), checkpoint);
+    assert!(read(&long("")).unwrap_err().to_string().ends_with("EOF while parsing an object"));
+    let text = format!(",\"{}\":1}}", "x".repeat((4 << 20) + 1));
+    let error = read(&long(&text)).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "a string has more than 4194304 bytes");
+}
+
+#[test]
 fn headers_that_cannot_be_are_refused() {
     refused(
         r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#,
@@ -170,13 +184,13 @@ fn headers_that_cannot_be_are_refused() {
     refused(
         r#"{"a":{"dtype":"Q4_K","shape":[2],"data_offsets":[0,4]}}"#,
         4,
-        expect!["m.safetensors, header, line 1 column 21: tensor 'a': unknown dtype 'Q4_K'"],
+        expect!["m.safetensors, header, line 1 column 20: tensor 'a': unknown dtype 'Q4_K'"],
     );
     refused(
         r#"{"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,4]}}"#,
         4,
         expect![
-            "m.safetensors, header, line 1 column 32: tensor 'a': invalid value: integer `-2`, expected u64"
+            "m.safetensors, header, line 1 column 31: tensor 'a': invalid value: integer `-2`, expected u64"
         ],
     );
     refused(
@@ -187,30 +201,30 @@ fn headers_that_cannot_be_are_refused() {
     refused(
         r#"{"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}}"#,
         4,
-        expect!["m.safetensors, header, line 1 column 44: tensor 'a': duplicate field `shape`"],
+        expect!["m.safetensors, header, line 1 column 43: tensor 'a': duplicate field `shape`"],
     );
     refused(
         r#"{"a":["F32",[1],[0,4]]}"#,
         4,
         expect![
-            "m.safetensors, header, line 1 column 6: tensor 'a': invalid type: sequence, expected an object of dtype, shape and data_offsets"
+            "m.safetensors, header, line 1 column 5: tensor 'a': invalid type: sequence, expected an object of dtype, shape and data_offsets"
         ],
     );
     refused(
         r#"{"__metadata__":{"format":1}}"#,
         0,
-        expect!["m.safetensors, header, line 1 column 28: invalid type: integer `1`, expected a text"],
+        expect!["m.safetensors, header, line 1 column 27: invalid type: integer `1`, expected a text"],
     );
     refused(
         r#"{"__metadata__":{},"__metadata__":{}}"#,
         0,
-        expect!["m.safetensors, header, line 1 column 34: duplicate field `__metadata__`"],
+        expect!["m.safetensors, header, line 1 column 33: duplicate field `__metadata__`"],
     );
     refused(
         r"[]",
         0,
         expect![
-            "m.safetensors, header, line 1 column 1: invalid type: sequence, expected an object of tensors by name"
+            "m.safetensors, header, line 1 column 0: invalid type: sequence, expected an object of tensors by name"
         ],
     );
     refused("", 0, expect!["m.safetensors, header, line 1 column 0: EOF while parsing a value"]);
@@ -224,18 +238,18 @@ fn headers_that_cannot_be_are_refused() {
         &"[".repeat(100_000),
         0,
         expect![
-            "m.safetensors, header, line 1 column 1: invalid type: sequence, expected an object of tensors by name"
+            "m.safetensors, header, line 1 column 0: invalid type: sequence, expected an object of tensors by name"
         ],
     );
     refused(
         &format!(r#"{{"a":{}"#, r#"{"dtype":"#.repeat(100_000)),
         0,
-        expect!["m.safetensors, header, line 1 column 15: tensor 'a': invalid type: map, expected a name"],
+        expect!["m.safetensors, header, line 1 column 14: tensor 'a': invalid type: map, expected a name"],
     );
     refused(
         &format!(r#"{{"{}":1}}"#, "x".repeat(1025)),
         0,
-        expect!["m.safetensors, header, line 1 column 1029: a name has 1025 bytes; at most 1024 can be read"],
+        expect!["m.safetensors, header, line 1 column 1028: a name has 1025 bytes; at most 1024 can be read"],
     );
 }
 
@@ -396,18 +410,18 @@ fn an_index_that_cannot_be_is_refused() {
     );
     with(
         r#"{"weight_map":{"a":"x.safetensors"},"weight_map":{}}"#,
-        expect!["model.safetensors.index.json, index, line 1 column 49: duplicate field `weight_map`"],
+        expect!["model.safetensors.index.json, index, line 1 column 48: duplicate field `weight_map`"],
     );
     with(
         r#"{"weight_map":{"a":1}}"#,
         expect![
-            "model.safetensors.index.json, index, line 1 column 21: invalid type: integer `1`, expected a name"
+            "model.safetensors.index.json, index, line 1 column 20: invalid type: integer `1`, expected a name"
         ],
     );
     with(
         r#"{"weight_map":["a"]}"#,
         expect![
-            "model.safetensors.index.json, index, line 1 column 15: invalid type: sequence, expected an object of file names by tensor"
+            "model.safetensors.index.json, index, line 1 column 14: invalid type: sequence, expected an object of file names by tensor"
         ],
     );
 }

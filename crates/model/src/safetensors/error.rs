@@ -104,7 +104,7 @@ pub enum SafetensorsError {
         part: &'static str,
         /// Which line of that part, from 1.
         line: usize,
-        /// Which byte of that line, from 1.
+        /// How many bytes of that line were read.
         column: usize,
         /// What is wrong there.
         message: String,

@@ -24,8 +24,12 @@ pub(super) const LONGEST_NAME: usize = 1024;
 /// The most sides of a tensor.
 const MOST_DIMS: usize = 16;
 
-/// The most that the tensors of a checkpoint may take here, in bytes.
-const KEPT: usize = 36 << 20;
+/// A header up to this long is held as a whole while it is read. Those of large checkpoints are shorter: they have many
+/// files.
+const WHOLE: u64 = 4 << 20;
+
+/// The most that the tensors of a checkpoint, and what its index says of tensors not yet read, may take here, in bytes.
+pub(super) const KEPT: usize = 36 << 20;
 
 /// The tensors of all files that were read so far.
 #[derive(Debug, Default)]
@@ -33,8 +37,8 @@ pub(super) struct Table {
     pub(super) tensors: Vec<Tensor>,
     /// Where the data of each tensor of the file at hand begins and ends.
     extents: Vec<(u64, u64)>,
-    /// What the tensors take here.
-    kept: usize,
+    /// What the tensors take here, and the index with them.
+    pub(super) kept: usize,
     /// The tensor that is being read.
     current: Option<String>,
 }
@@ -64,7 +68,7 @@ pub(super) fn read(
     let begin = table.tensors.len();
     table.extents.clear();
     table.current = None;
-    json::read(reader.take(size), HeaderSeed { table })
+    json::read(reader, (size, WHOLE), HeaderSeed { table })
         .map_err(|error| json::error(error, file, "header", table.current.as_deref()))?;
     let data = check_extents(&table.tensors[begin..], &table.extents).map_err(bad)?;
     let end = data.saturating_add(8 + size);

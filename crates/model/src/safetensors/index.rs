@@ -8,15 +8,15 @@ use std::path::Path;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::error::{Problem, SafetensorsError};
-use super::header::{LONGEST_HEADER, MOST_TENSORS, NameSeed};
+use super::header::{KEPT, LONGEST_HEADER, MOST_TENSORS, NameSeed};
 use super::json;
 use crate::header::shown;
 
-/// The most that an index may take here, in bytes.
-const KEPT: usize = 32 << 20;
-
 /// What an entry takes here beside its name.
 const PER_ENTRY: usize = 48;
+
+/// An index up to this long is held as a whole while it is read.
+const WHOLE: u64 = 16 << 20;
 
 /// What an index says.
 #[derive(Debug, Default)]
@@ -27,6 +27,30 @@ pub(super) struct Index {
     pub(super) file_of: BTreeMap<Box<str>, usize>,
     /// The declared total of bytes.
     pub(super) total: Option<u64>,
+    /// What all of it takes here.
+    pub(super) kept: usize,
+}
+
+impl Index {
+    /// Strikes a tensor that was found in the file with this number; false where the index does not list it there.
+    pub(super) fn found(&mut self, tensor: &str, number: usize) -> bool {
+        match self.file_of.remove_entry(tensor) {
+            Some((_, file)) if file == number => {
+                self.kept = self.kept.saturating_sub(entry(tensor));
+                true
+            }
+            Some((name, file)) => {
+                self.file_of.insert(name, file);
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+/// What an entry takes here.
+const fn entry(tensor: &str) -> usize {
+    tensor.len() + PER_ENTRY
 }
 
 /// Reads an index of `len` bytes.
@@ -35,7 +59,7 @@ pub(super) fn read(reader: impl Read, len: u64, file: &Path) -> Result<Index, Sa
     if len > LONGEST_HEADER {
         return Err(bad(Problem::TooLong { what: "the index", found: len, limit: LONGEST_HEADER }));
     }
-    let index = json::read(reader.take(LONGEST_HEADER), IndexSeed)
+    let index = json::read(reader, (len, WHOLE), IndexSeed)
         .map_err(|error| json::error(error, file, "index", None))?;
     if index.files.is_empty() {
         return Err(bad(Problem::Nothing));
@@ -107,10 +131,10 @@ impl<'de> Visitor<'de> for WeightMapSeed {
         let mut kept = 0;
         while let Some(tensor) = map.next_key_seed(NameSeed)? {
             let file = map.next_value_seed(NameSeed)?;
-            kept += tensor.len() + PER_ENTRY;
+            kept += entry(&tensor);
             let next = files.len();
             let number = *files.entry(file).or_insert_with_key(|file| {
-                kept += 2 * (file.len() + PER_ENTRY);
+                kept += 2 * entry(file);
                 next
             });
             if kept > KEPT || file_of.len() >= MOST_TENSORS {
@@ -132,7 +156,7 @@ impl<'de> Visitor<'de> for WeightMapSeed {
             rank[*number] = place;
         }
         file_of.values_mut().for_each(|number| *number = rank[*number]);
-        Ok(Index { files: files.into_keys().collect(), file_of, total: None })
+        Ok(Index { files: files.into_keys().collect(), file_of, total: None, kept })
     }
 }
 

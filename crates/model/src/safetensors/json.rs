@@ -46,12 +46,22 @@ impl<R: Read> Read for ShortStrings<R> {
     }
 }
 
-/// Reads one JSON text to its end.
+/// Reads one JSON text of `len` bytes to its end. Up to `whole` bytes it is held as a whole, which is several times
+/// faster than from a stream.
 pub(super) fn read<T>(
     reader: impl Read,
+    (len, whole): (u64, u64),
     seed: impl for<'de> DeserializeSeed<'de, Value = T>,
 ) -> Result<T, serde_json::Error> {
-    let guarded = ShortStrings { inner: reader, in_string: false, escaped: false, len: 0 };
+    if len <= whole {
+        let mut text = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
+        reader.take(len).read_to_end(&mut text).map_err(serde_json::Error::io)?;
+        let mut json = serde_json::Deserializer::from_slice(&text);
+        let value = seed.deserialize(&mut json)?;
+        json.end()?;
+        return Ok(value);
+    }
+    let guarded = ShortStrings { inner: reader.take(len), in_string: false, escaped: false, len: 0 };
     let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(64 << 10, guarded));
     let value = seed.deserialize(&mut json)?;
     json.end()?;

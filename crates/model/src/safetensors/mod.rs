@@ -32,6 +32,7 @@ use serde_json::Value;
 pub use error::{Problem, SafetensorsError, Warning};
 
 use crate::header::{Tensor, shown};
+use crate::tensor::TensorType;
 use header::Table;
 
 /// The index of a checkpoint of several files.
@@ -137,12 +138,14 @@ fn read_index(path: &Path, wanted: Option<(&str, Lonely<'_>)>) -> Result<Checkpo
     {
         return Err(lonely());
     }
+    let names = std::mem::take(&mut index.files);
     let mut table = Table::default();
+    table.kept = index.kept;
     table.tensors.reserve_exact(index.file_of.len());
     let mut files: Vec<(usize, PathBuf)> = Vec::new();
     let mut missing_bytes = Bytes::ZERO;
     let mut warnings = Vec::new();
-    for (number, name) in index.files.iter().enumerate() {
+    for (number, name) in names.iter().enumerate() {
         let begin = table.tensors.len();
         let at = path.with_file_name(name);
         let (file, len) = open(&at).map_err(|error| match error {
@@ -153,13 +156,13 @@ fn read_index(path: &Path, wanted: Option<(&str, Lonely<'_>)>) -> Result<Checkpo
         })?;
         missing_bytes = missing_bytes.saturating_add(header::read(file, len, &at, &mut table)?);
         let mut unlisted: Option<(String, u64)> = None;
+        let kept = index.kept;
         for tensor in &table.tensors[begin..] {
-            if index.file_of.get(tensor.name.as_str()) == Some(&number) {
-                index.file_of.remove(tensor.name.as_str());
-            } else {
+            if !index.found(&tensor.name, number) {
                 unlisted.get_or_insert_with(|| (shown(&tensor.name), 0)).1 += 1;
             }
         }
+        table.kept -= kept - index.kept;
         if let Some((first, count)) = unlisted {
             warnings.push(Warning::Unlisted { file: at.clone(), first, count });
         }
@@ -167,7 +170,7 @@ fn read_index(path: &Path, wanted: Option<(&str, Lonely<'_>)>) -> Result<Checkpo
     }
     let checkpoint = finish(table, &files, missing_bytes)?;
     if let Some((tensor, number)) = index.file_of.pop_first() {
-        let file = path.with_file_name(&index.files[number]);
+        let file = path.with_file_name(&names[number]);
         return Err(SafetensorsError::MissingTensor { index: path.to_owned(), file, tensor: shown(&tensor) });
     }
     let found = Bytes::saturating_sum(checkpoint.tensors.iter().map(|tensor| tensor.bytes));
@@ -185,7 +188,8 @@ fn finish(
 ) -> Result<Checkpoint, SafetensorsError> {
     let tensors = &mut table.tensors;
     let mut order: Vec<usize> = (0..tensors.len()).collect();
-    order.sort_unstable_by_key(|&i| (&tensors[i].name, i));
+    // Names have long beginnings in common, so comparing them is most of the work: sorted once, in runs where they are.
+    order.sort_by(|&a, &b| tensors[a].name.cmp(&tensors[b].name));
     let twice = order.windows(2).find(|pair| tensors[pair[0]].name == tensors[pair[1]].name);
     if let Some(&[first, again]) = twice {
         let file_of = |i: usize| {
@@ -195,9 +199,9 @@ fn finish(
         let tensor = shown(&tensors[first].name);
         return Err(SafetensorsError::Twice { tensor, first: file_of(first), again: file_of(again) });
     }
-    drop(order);
-    tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(Checkpoint { config: None, tensors: table.tensors, missing_bytes, warnings: Vec::new() })
+    let taken = || Tensor { name: String::new(), dims: Vec::new(), kind: TensorType::U8, bytes: Bytes::ZERO };
+    let tensors = order.into_iter().map(|i| std::mem::replace(&mut tensors[i], taken())).collect();
+    Ok(Checkpoint { config: None, tensors, missing_bytes, warnings: Vec::new() })
 }
 
 /// `config.json` in the folder of `path`.
