@@ -85,27 +85,43 @@ impl Instance {
                 });
             }
             let Some(node) = nodes.last_mut() else { continue };
-            let pool = PoolId::new(format!("CUDA{}", number % 2))?;
-            node.devices.push(Device {
-                id: DeviceId::new(pool.as_str())?,
-                name: None,
-                pool: pool.clone(),
-                limit: None,
-                backend: GpuBackend::Cuda,
-                bandwidth: Some(rate),
-                uuid: None,
-            });
-            let (reserve, cap) = (None, None);
-            node.pools.push(Pool {
-                id: pool,
-                total: bytes,
-                reserve,
-                cap,
-                free: Some(bytes),
-                held: Bytes::ZERO,
-            });
+            let name = format!("CUDA{}", number % 2);
+            node.devices.push(device(&name, &name, GpuBackend::Cuda, rate)?);
+            node.pools.push(pool(PoolId::new(name)?, bytes));
         }
         Ok(ClusterSnapshot { generation: Generation::FIRST, nodes, links: Vec::new() })
+    }
+
+    /// The same with a fraction of the memory.
+    pub fn with_less_room(mut self, divisor: u64) -> Self {
+        for budget in &mut self.budgets {
+            *budget = Bytes::new(budget.get() / divisor.max(1));
+        }
+        self
+    }
+
+    /// Its devices on one machine whose host has 512 GiB at 80 GB/s.
+    ///
+    /// # Errors
+    ///
+    /// None for the names used here.
+    pub fn tower(&self) -> Result<ClusterSnapshot, plimsoll_units::IdError> {
+        let memory = Bytes::gib(512);
+        let mut tower = Node {
+            id: NodeId::new("tower")?,
+            status: NodeStatus::Active,
+            drained: false,
+            main: true,
+            rpc: None,
+            pools: vec![pool(PoolId::new("host")?, memory)],
+            devices: vec![device("host", "host", GpuBackend::Cpu, BytesPerSec::new(80_000_000_000))?],
+        };
+        for (number, (&bytes, &rate)) in self.budgets.iter().zip(&self.rates).enumerate() {
+            let name = format!("CUDA{number}");
+            tower.pools.push(pool(PoolId::new(name.as_str())?, bytes));
+            tower.devices.push(device(&name, &name, GpuBackend::Cuda, rate)?);
+        }
+        Ok(ClusterSnapshot { generation: Generation::FIRST, nodes: vec![tower], links: Vec::new() })
     }
 
     /// Its layers as a model.
@@ -120,4 +136,25 @@ impl Instance {
             context: ResolvedContext { total: 4096, per_sequence: 4096, streams: 1 },
         }
     }
+}
+
+fn pool(id: PoolId, total: Bytes) -> Pool {
+    Pool { id, total, reserve: None, cap: None, free: Some(total), held: Bytes::ZERO }
+}
+
+fn device(
+    id: &str,
+    pool: &str,
+    backend: GpuBackend,
+    rate: BytesPerSec,
+) -> Result<Device, plimsoll_units::IdError> {
+    Ok(Device {
+        id: DeviceId::new(id)?,
+        name: None,
+        pool: PoolId::new(pool)?,
+        limit: None,
+        backend,
+        bandwidth: Some(rate),
+        uuid: None,
+    })
 }

@@ -7,7 +7,9 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use ghostlink_core::cluster::ClusterState;
 use ghostlink_core::load_balance::{LoadBalanceConfig, LoadBalancer};
 use ghostlink_core::protocol::NodeResources;
-use plimsoll_balance::{EngineRules, ModelIndex, Objective, PlanOptions, Workload, plan};
+use plimsoll_balance::{
+    Charges, EngineRules, HostUse, ModelIndex, Objective, PlanOptions, StageCharges, Workload, plan,
+};
 use plimsoll_benches::{INSTANCES, Instance};
 use plimsoll_units::Bytes;
 
@@ -96,6 +98,43 @@ fn whole(criterion: &mut Criterion) {
         })
         .collect();
     let rules = EngineRules::none();
+    for objective in [Objective::Fit, Objective::Throughput, Objective::Latency, Objective::Balanced] {
+        let options = PlanOptions { objective, ..PlanOptions::default() };
+        group.bench_function(format!("{objective:?}").to_lowercase(), |bencher| {
+            cycled(bencher, &inputs, |(snapshot, workload)| {
+                let _ = black_box(plan(black_box(snapshot), workload, &rules, &options));
+            });
+        });
+    }
+    group.finish();
+    around_a_host(criterion);
+}
+
+/// The same where an engine's main host has to take part of the model.
+fn around_a_host(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("plan 80x8 around a host");
+    let inputs: Vec<_> = (0..INSTANCES)
+        .map(|seed| {
+            let instance = Instance::new(seed, 80, 8).with_less_room(2);
+            let workload =
+                Workload { activation_bytes: Bytes::kib(16), ..Workload::uniform(instance.footprint()) };
+            (instance.tower().expect("legal names"), workload)
+        })
+        .collect();
+    let each = StageCharges { each: Bytes::mib(500), first_more: Bytes::mib(60), last_more: Bytes::mib(90) };
+    let charges = Charges {
+        host: Bytes::mib(200),
+        alone: Bytes::mib(600),
+        split: each,
+        partial: each,
+        ..Charges::default()
+    };
+    let rules = EngineRules {
+        host: HostUse::FirstLayersOfMain,
+        max_devices: Some(15),
+        margin: Bytes::gib(1),
+        charges,
+    };
     for objective in [Objective::Fit, Objective::Throughput, Objective::Latency, Objective::Balanced] {
         let options = PlanOptions { objective, ..PlanOptions::default() };
         group.bench_function(format!("{objective:?}").to_lowercase(), |bencher| {

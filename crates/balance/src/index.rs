@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_model::LayerSpec;
 use plimsoll_units::{Bytes, BytesPerSec};
 
-use crate::core::chain::{Chain, last_within};
+use crate::core::chain::Chain;
 use crate::core::{Hops, Problem, Slot, minmax};
 use crate::error::PlanError;
 
@@ -41,7 +41,8 @@ impl ModelIndex {
         let too_much = || PlanError::Overflow { what: "layers" };
         let glued = layers.iter().rev().skip(1).any(|layer| !layer.cut_after);
         let mut resident = Vec::with_capacity(layers.len() + 1);
-        let mut touched = Vec::with_capacity(layers.len() + 1);
+        let all_read = layers.iter().all(|layer| layer.read_bytes == layer.weights_bytes);
+        let mut touched = Vec::with_capacity(if all_read { 1 } else { layers.len() + 1 });
         let mut cuts = Vec::with_capacity(if glued { layers.len() + 1 } else { 0 });
         let (mut held, mut read, mut count) = (Bytes::ZERO, Bytes::ZERO, 0_u32);
         resident.push(0);
@@ -55,13 +56,16 @@ impl ModelIndex {
             count = count.saturating_add(1);
             if layer.cut_after || at + 1 == layers.len() {
                 resident.push(held.get());
-                touched.push(read.get());
+                if !all_read {
+                    touched.push(read.get());
+                }
                 if glued {
                     cuts.push(count);
                 }
             }
         }
-        let chains = [Chain::new(resident, touched, true)].into();
+        let chain = if all_read { Chain::plain(resident, true) } else { Chain::new(resident, touched, true) };
+        let chains = [chain].into();
         let read_within = layers.iter().all(|layer| layer.read_bytes <= layer.weights_bytes);
         Ok(Self { chains, cuts: glued.then(|| cuts.into_boxed_slice()), layers: count, read_within })
     }
@@ -75,13 +79,13 @@ impl ModelIndex {
     ///
     /// `ends` becomes, for each device, how many layers lie on it or before it. Exact for the order.
     pub fn fit_in_order(&self, budgets: &[Bytes], ends: &mut Vec<u32>) -> bool {
-        let sums = self.chains[0].sums();
-        let items = sums.len() - 1;
+        let chain = &self.chains[0];
+        let items = chain.items();
         ends.clear();
         ends.reserve(budgets.len());
         let mut start = 0;
         for budget in budgets {
-            start = last_within(sums, start, items, sums[start].saturating_add(budget.get()));
+            start = chain.reach(start, budget.get());
             ends.push(self.layers_at(start));
             if start == items {
                 break;
@@ -115,7 +119,7 @@ impl ModelIndex {
         let order: Vec<usize> = (0..limit).collect();
         let floor = if self.read_within { minmax::waterfill(&problem, &order) } else { 0.0 };
         let mut best = vec![0; limit];
-        let value = minmax::search(&problem, &order, floor, &mut best)?;
+        let (value, _) = minmax::search(&problem, &order, floor, &mut best)?;
         ends.clear();
         ends.extend(best.into_iter().map(|end| self.layers_at(end)));
         ends.resize(budgets.len(), self.layers);

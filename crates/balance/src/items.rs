@@ -157,7 +157,7 @@ impl Items {
         if fold.touched {
             Chain::new(resident, touched, fold.whole).with_lighter_tail(less, 0)
         } else {
-            Chain::new(resident.clone(), resident, fold.whole).with_lighter_tail(less, less)
+            Chain::plain(resident, fold.whole).with_lighter_tail(less, less)
         }
     }
 }

@@ -120,14 +120,14 @@ fn sizes(count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn two_thousand_layers_on_three_hundred_devices_are_planned_and_bounded() {
-    let capacities: Vec<u64> = (0..300).map(|i: u64| 600 + i.wrapping_mul(40_503) % 900).collect();
+fn six_hundred_layers_on_a_hundred_devices_are_planned_and_bounded() {
+    let capacities: Vec<u64> = (0..100).map(|i: u64| 600 + i.wrapping_mul(40_503) % 900).collect();
     let mut snapshot = kit::devices(&capacities);
     for (node, number) in snapshot.nodes.iter_mut().zip(0_u64..) {
         let rate = plimsoll_units::BytesPerSec::new(1_000_000 * (1 + number * 7 % 13));
         node.devices[0].bandwidth = Some(rate);
     }
-    let workload = kit::layers(&sizes(2_000));
+    let workload = kit::layers(&sizes(600));
     let rules = plimsoll_balance::EngineRules::none();
     for objective in OBJECTIVES {
         let options = PlanOptions { objective, ..PlanOptions::default() };

@@ -57,7 +57,7 @@ fn made(objective: Objective) -> Made {
     let rules =
         EngineRules { host: HostUse::FirstLayersOfMain, max_devices: Some(3), margin: Bytes::ZERO, charges };
     let options = PlanOptions { objective, ..PlanOptions::default() };
-    let plan = plan(&snapshot, &workload, &rules, &options).unwrap();
+    let plan = plan(&snapshot, &workload, &rules, &options).expect("it fits");
     assert!(plan.stages.len() >= 4, "{plan:#?}");
     Made { snapshot, workload, rules, options, plan }
 }

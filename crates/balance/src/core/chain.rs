@@ -4,7 +4,10 @@
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     resident: Vec<u64>,
-    cost: Vec<u64>,
+    // `None` where items cost what they take: half the memory to walk through.
+    cost: Option<Vec<u64>>,
+    // Items per byte, on average: a guess at how far a run goes.
+    density: f64,
     // What the last item takes less when it lies alone (a head without a layer needs no copy of the shared tensors).
     tail_less: u64,
     tail_cost_less: u64,
@@ -16,7 +19,16 @@ impl Chain {
     /// From prefix sums of one more entry than there are items, the first being the smallest.
     pub(crate) fn new(resident: Vec<u64>, cost: Vec<u64>, whole: bool) -> Self {
         debug_assert_eq!(resident.len(), cost.len());
-        Self { resident, cost, tail_less: 0, tail_cost_less: 0, whole }
+        let cost = (cost != resident).then_some(cost);
+        Self { cost, ..Self::plain(resident, whole) }
+    }
+
+    /// The same where items cost what they take.
+    pub(crate) fn plain(resident: Vec<u64>, whole: bool) -> Self {
+        let total = resident.last().map_or(0, |last| last - resident[0]).max(1);
+        let items = u64::try_from(resident.len().saturating_sub(1)).unwrap_or(u64::MAX);
+        let density = super::as_f64(items) / super::as_f64(total);
+        Self { resident, cost: None, density, tail_less: 0, tail_cost_less: 0, whole }
     }
 
     /// The same, the last item taking less where it lies alone.
@@ -67,13 +79,17 @@ impl Chain {
         (self.resident[end] - self.resident[start]).saturating_sub(less)
     }
 
+    fn costs(&self) -> &[u64] {
+        self.cost.as_deref().unwrap_or(&self.resident)
+    }
+
     /// What items `start..end` cost.
     pub(crate) fn cost(&self, start: usize, end: usize) -> u64 {
         if start >= end {
             return 0;
         }
         let less = if self.is_lone_tail(start, end) { self.tail_cost_less } else { 0 };
-        (self.cost[end] - self.cost[start]).saturating_sub(less)
+        (self.costs()[end] - self.costs()[start]).saturating_sub(less)
     }
 
     /// Where a run from `start` ends at the latest, whatever the room.
@@ -97,7 +113,7 @@ impl Chain {
         if start + 1 == items {
             return if self.load(start, items) <= room { items } else { start };
         }
-        last_within(&self.resident, start, top, self.resident[start].saturating_add(room))
+        last_near(&self.resident, start, top, self.resident[start].saturating_add(room), self.density)
     }
 
     /// The same, the cost being at most `most` as well. `known` is an end that is known to be within both.
@@ -111,15 +127,39 @@ impl Chain {
             let fits = self.load(start, items) <= room && self.cost(start, items) <= most;
             return if fits { items } else { start };
         }
-        let end = last_within(&self.cost, known, top, self.cost[start].saturating_add(most));
+        let costs = self.costs();
+        let end = last_near(costs, known, top, costs[start].saturating_add(most), self.density);
         // Mostly it is the cost that stops a run: only when it is not, the room is looked for as well.
         let target = self.resident[start].saturating_add(room);
         if self.resident[end] <= target { end } else { last_within(&self.resident, known, end, target) }
     }
+}
 
-    /// The sums of what items take.
-    pub(crate) fn sums(&self) -> &[u64] {
-        &self.resident
+/// [`last_within`], from a guess where a long run is expected: each step of a search far away is a line of memory.
+#[inline]
+fn last_near(sums: &[u64], low: usize, high: usize, target: u64, density: f64) -> usize {
+    const LONG: f64 = 48.0;
+    let expected = super::as_f64(target.saturating_sub(sums[low])) * density;
+    if expected < LONG {
+        return last_within(sums, low, high, target);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a guess: any number will do"
+    )]
+    let mut above = low.saturating_add(expected.min(1e15) as usize).min(high);
+    if sums[above] <= target {
+        return last_within(sums, above, high, target);
+    }
+    let mut step = 4;
+    loop {
+        let below = above.saturating_sub(step).max(low);
+        if below == low || sums[below] <= target {
+            return last_within(sums, below, above - 1, target);
+        }
+        above = below;
+        step *= 4;
     }
 }
 
@@ -167,6 +207,9 @@ mod tests {
                 for target in sums[low]..40 {
                     let scan = (low..=high).rev().find(|&i| sums[i] <= target).unwrap_or(low);
                     assert_eq!(last_within(&sums, low, high, target), scan, "{low}..={high} at {target}");
+                    for density in [0.1, 2.0, 30.0] {
+                        assert_eq!(last_near(&sums, low, high, target, density), scan, "{density}");
+                    }
                 }
             }
         }

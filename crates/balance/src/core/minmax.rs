@@ -15,12 +15,17 @@ const PROBES: u32 = 400;
 /// `floor` is a number that no placement in this order is below.
 pub(crate) fn in_order(problem: &Problem, order: &[usize], floor: f64) -> Option<(f64, Placement)> {
     let mut best = vec![0; order.len()];
-    let value = search(problem, order, floor, &mut best)?;
+    let (value, _) = search(problem, order, floor, &mut best)?;
     Some((value, Placement { order: order.to_vec(), ends: best }))
 }
 
-/// The same; `best` becomes where the items of each slot end.
-pub(crate) fn search(problem: &Problem, order: &[usize], floor: f64, best: &mut [usize]) -> Option<f64> {
+/// The same with the number of walks it took; `best` becomes where the items of each slot end.
+pub(crate) fn search(
+    problem: &Problem,
+    order: &[usize],
+    floor: f64,
+    best: &mut [usize],
+) -> Option<(f64, u32)> {
     const STEEP: u32 = 3;
     let items = problem.items();
     let mut reached = vec![0; order.len()];
@@ -33,10 +38,9 @@ pub(crate) fn search(problem: &Problem, order: &[usize], floor: f64, best: &mut 
     let mut bound = low;
     let mut ends = vec![0; order.len()];
     let mut failures = 0;
-    for _ in 0..PROBES {
-        if low >= high {
-            break;
-        }
+    let mut walks = 1;
+    while low < high && walks < PROBES {
+        walks += 1;
         let end = walk(problem, order, bound, &reached, &mut ends);
         if end == items {
             high = largest(problem, order, &ends);
@@ -55,7 +59,7 @@ pub(crate) fn search(problem: &Problem, order: &[usize], floor: f64, best: &mut 
             bound = low;
         }
     }
-    Some(high)
+    Some((high, walks))
 }
 
 fn middle(low: f64, high: f64) -> f64 {
@@ -163,4 +167,50 @@ pub(crate) fn most_within(bound: f64, rate: f64) -> u64 {
         n -= 1;
     }
     n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Hops;
+    use crate::core::chain::Chain;
+    use crate::core::walk::Random;
+
+    /// 1.6 times as much room as is needed, on slots of a few kinds.
+    fn drawn(seed: u64, items: usize, slots: usize) -> Problem {
+        let mut random = Random(seed);
+        let kinds: [(u64, f64); 5] = [(8, 272.0), (24, 936.0), (24, 1008.0), (48, 960.0), (80, 2039.0)];
+        let slot =
+            |(room, rate): (u64, f64)| Slot { class: 0, room: room * 1_000_000, fixed: 0, rate, group: 0 };
+        let slots: Vec<Slot> = (0..slots).map(|_| slot(kinds[random.below(5)])).collect();
+        let room: u64 = slots.iter().map(|s| s.room).sum();
+        let mean = usize::try_from(room).unwrap() * 10 / 16 / items;
+        let mut sums = vec![0];
+        for item in 0..items {
+            let size = u64::try_from(mean / 2 + random.below(mean)).unwrap();
+            sums.push(sums[item] + size);
+        }
+        let limit = slots.len();
+        let chains = [Chain::plain(sums, true)].into();
+        Problem { chains, slots, hops: Hops::default(), limit }
+    }
+
+    #[test]
+    fn a_few_walks_find_the_optimum_whatever_the_size() {
+        for (items, slots) in [(80, 8), (1_000, 100), (10_000, 4), (10_000, 100), (10_000, 1_000)] {
+            let mut most = 0;
+            for seed in 0..16 {
+                let problem = drawn(seed, items, slots);
+                let order: Vec<usize> = (0..slots).collect();
+                let mut ends = vec![0; slots];
+                let floor = waterfill(&problem, &order);
+                let (value, walks) = search(&problem, &order, floor, &mut ends).unwrap();
+                most = most.max(walks);
+                // Nothing below the optimum succeeds, and the optimum itself does.
+                assert_eq!(probe(&problem, &order, value, &mut ends), items);
+                assert!(probe(&problem, &order, value.next_down(), &mut ends) < items);
+            }
+            assert!(most <= 24, "{most} walks for {items} items on {slots} slots");
+        }
+    }
 }
