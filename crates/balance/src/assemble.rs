@@ -49,6 +49,12 @@ impl Part<'_> {
 impl Draft {
     /// All numbers, or how many bytes the draft is short of fitting.
     pub(crate) fn assemble(self, context: &Context<'_>) -> Result<Assembled, u64> {
+        let (assembled, short) = self.measure(context);
+        if short > 0 { Err(short) } else { Ok(assembled) }
+    }
+
+    /// All numbers, and how many bytes the draft is short of fitting.
+    pub(crate) fn measure(self, context: &Context<'_>) -> (Assembled, u64) {
         let parts = self.parts(context);
         let mut short = 0_u64;
         let mut stages = Vec::with_capacity(parts.len());
@@ -82,9 +88,6 @@ impl Draft {
                 seconds: (!context.equal_speeds).then_some(time),
             });
         }
-        if short > 0 {
-            return Err(short);
-        }
         costs.sort_by(|a, b| b.total_cmp(a));
         let largest = costs.first().copied().unwrap_or(0.0);
         let value = match context.options.objective {
@@ -92,7 +95,7 @@ impl Draft {
             Objective::Latency => seconds,
             Objective::Throughput | Objective::Balanced => largest,
         };
-        Ok(Assembled { draft: self, stages, value, costs })
+        (Assembled { draft: self, stages, value, costs }, short)
     }
 
     fn parts<'a>(&self, context: &'a Context<'_>) -> Vec<Part<'a>> {

@@ -63,7 +63,7 @@ fn empty(context: &Context<'_>) -> Plan {
     }
 }
 
-fn finished(context: &Context<'_>, best: &Assembled, lower: f64) -> Plan {
+pub(crate) fn finished(context: &Context<'_>, best: &Assembled, lower: f64) -> Plan {
     Plan {
         basis: context.snapshot.generation,
         objective: context.options.objective,

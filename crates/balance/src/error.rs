@@ -36,8 +36,8 @@ pub enum PlanError {
         /// The device.
         device: DeviceRef,
     },
-    /// A cap names a device that is not there.
-    #[error("there is no device {device} to cap")]
+    /// A cap or a placement names a device that is not there or may not be used.
+    #[error("there is no device {device} that may be used")]
     UnknownDevice {
         /// The device.
         device: DeviceRef,
@@ -47,6 +47,14 @@ pub enum PlanError {
     NoMainNode {
         /// Which nodes could be meant.
         reason: String,
+    },
+    /// The ranges of a placement do not follow each other, or do not cover the layers.
+    #[error("the placement goes on at layer {at} where {expected} is next")]
+    BrokenPlacement {
+        /// Where it goes on, or how many layers there are.
+        at: usize,
+        /// What is next.
+        expected: usize,
     },
     /// Amounts of the input add up to more than 2^64 - 1 bytes.
     #[error("the {what} add up to more than 18446744073709551615 bytes")]

@@ -35,7 +35,7 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Say what this machine is.
     Detect(DetectArgs),
-    /// Check a saved plan against a cluster.
+    /// Check a saved plan, or the flags of a llama.cpp command line, against a cluster.
     Check(Box<CheckArgs>),
     /// Print shell completions or the manual page.
     Completions(CompletionsArgs),
@@ -161,8 +161,8 @@ pub(crate) struct DetectArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// A plan that was saved with `plan --out`.
-    #[arg(value_name = "PLAN")]
+    /// A plan that was saved with `plan --out`; with --from-flags, a model.
+    #[arg(value_name = "PLAN|MODEL")]
     pub(crate) file: PathBuf,
 
     /// The machines, as a TOML file; this machine when not given.
@@ -170,8 +170,12 @@ pub(crate) struct CheckArgs {
     pub(crate) cluster: Option<PathBuf>,
 
     /// Also check that the plan was made for this model.
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", conflicts_with = "from_flags")]
     pub(crate) model: Option<PathBuf>,
+
+    /// Say where these llama.cpp flags put the model, and whether that fits ("-ngl 33 -ts 16,17 -c 8192").
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
+    pub(crate) from_flags: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,7 @@
 //! `plimsoll check`.
 
+mod from_flags;
+
 use std::path::Path;
 
 use plimsoll::Checked;
@@ -22,6 +24,9 @@ struct Record<'a> {
 }
 
 pub(crate) fn run(args: &CheckArgs, cli: &Cli) -> Outcome {
+    if let Some(flags) = &args.from_flags {
+        return from_flags::run(args, flags, cli);
+    }
     let file = read(&args.file)?;
     if let Some(model) = &args.model {
         same_model(&file, model)?;

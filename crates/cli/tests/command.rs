@@ -300,6 +300,39 @@ fn more_slots_take_more_cells_and_the_engine_is_told_the_total() {
 }
 
 #[test]
+fn flags_of_a_command_line_are_checked() {
+    let model = "examples/llama-3.1-8b-q4_k_m.gguf";
+    let check = |flags: &str| {
+        plimsoll(&["check", "--from-flags", flags, model, "--cluster", "examples/two-cards.toml", "--json"])
+    };
+    let output = check("-ngl 33 -ts 16,16 -np 1 -c 8192");
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let plan = json(&stdout(&output));
+    assert_eq!(plan["fits"], true);
+    assert_eq!(plan["format"], "plimsoll.plan/1");
+    // The head counts: the obvious even split is not even.
+    assert_eq!(plan["stages"][1]["layers"], serde_json::json!([0, 17]));
+    assert_eq!(plan["stages"][2]["layers"], serde_json::json!([17, 32]));
+
+    let output = check("-ngl 99 -np 4 -c 1048576 --device CUDA0");
+    assert_eq!(status(&output), 1);
+    assert_eq!(json(&stdout(&output))["fits"], false);
+
+    for (flags, why) in [
+        ("-ts 1,2,3", "-ts has 3 shares and there are 2 devices"),
+        ("--device CUDA7", "--device names 'CUDA7'; the engine sees CUDA0, CUDA1"),
+        ("--rpc 10.9.9.9:1", "--rpc names 10.9.9.9:1"),
+        ("-ot exps=CPU", "-ot is not understood"),
+        ("-c \"8192", "a quote that is not closed"),
+        ("-ctv q8_0 -fa off", "q8_0"),
+    ] {
+        let output = check(flags);
+        assert_eq!(status(&output), 2, "{flags}: {}", stderr(&output));
+        assert!(one_line(&stderr(&output)).contains(why), "{flags}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn output_is_the_same_every_time() {
     let args = ["plan", BIG, "--cluster", HOME, "--json"];
     assert_eq!(succeeds(&args), succeeds(&args));

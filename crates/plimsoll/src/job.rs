@@ -109,19 +109,32 @@ impl<'a> Job<'a> {
         let (prepared, plan, cache_ram) = job.plan_with_cache()?;
         audit(&plan, self.snapshot, &prepared.workload, &prepared.rules, &self.options)
             .map_err(JobError::Audit)?;
-        Ok(Planned {
-            warnings: job.warnings(cache_ram),
+        let warnings = job.warnings(cache_ram);
+        Ok(job.planned(plan, prepared, choice, cache_ram, warnings))
+    }
+
+    /// A plan with all that it was made from.
+    pub(crate) fn planned(
+        self,
+        plan: Plan,
+        prepared: Prepared,
+        context: ContextChoice,
+        cache_ram: Option<Bytes>,
+        warnings: Vec<String>,
+    ) -> Planned {
+        Planned {
             plan,
             workload: prepared.workload,
             rules: prepared.rules,
-            request: job.request,
-            options: job.options,
-            engine: job.engine,
-            context: choice,
+            request: self.request,
+            options: self.options,
+            engine: self.engine,
+            context,
             cache_ram,
+            warnings,
             name: self.model.name().to_owned(),
             architecture: self.model.architecture().to_owned(),
-        })
+        }
     }
 
     /// llama.cpp's server caches prompts in up to 8 GiB of the host's memory. Where there is room that is charged; where
@@ -197,7 +210,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn warnings(&self, cache_ram: Option<Bytes>) -> Vec<String> {
+    pub(crate) fn warnings(&self, cache_ram: Option<Bytes>) -> Vec<String> {
         let mut warnings: Vec<String> = self.model.warnings().iter().map(ToString::to_string).collect();
         if self.engine == Engine::LlamaCpp {
             if cache_ram.is_some() {

@@ -32,6 +32,7 @@
 
 mod context;
 mod engine;
+mod flags;
 mod job;
 mod suggest;
 
@@ -46,5 +47,6 @@ pub use plimsoll_watcher as watcher;
 
 pub use context::ContextChoice;
 pub use engine::{Engine, UnknownEngine};
+pub use flags::{Meaning, MeaningError, meaning};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
 pub use suggest::{Change, Suggestion, suggestions};

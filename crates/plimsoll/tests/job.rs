@@ -8,9 +8,10 @@ use std::path::Path;
 use plimsoll::balance::{Finding, Objective, PlanOptions};
 use plimsoll::cluster::{self, ClusterSnapshot};
 use plimsoll::export::PlanFile;
+use plimsoll::export::llama_cpp::parse_flags;
 use plimsoll::model::{self, ContextLength, ModelSpec, Request};
 use plimsoll::units::Bytes;
-use plimsoll::{Change, ContextChoice, Engine, Job, check, digest_for, suggestions};
+use plimsoll::{Change, ContextChoice, Engine, Job, check, digest_for, meaning, suggestions};
 use proptest::prelude::*;
 
 fn example(name: &str) -> ModelSpec {
@@ -59,6 +60,53 @@ fn every_example_is_planned_onto_every_cluster_for_every_objective() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_printed_for_the_engine_means_the_same_plan_again() {
+    for name in ["llama-3.1-8b-q4_k_m.gguf", "llama-3.1-70b-q4_k_m.gguf", "gpt-oss-120b-mxfp4.gguf"] {
+        let model = example(name);
+        for cluster in ["home-lab.toml", "two-cards.toml", "mac-and-pc.toml"] {
+            let mut snapshot = home(cluster);
+            // A server shows every device of its node, so only what the plan uses may be listed there.
+            let used = |snapshot: &ClusterSnapshot| {
+                let job = Job::new(&model, snapshot, Engine::LlamaCpp, request(8192), PlanOptions::default());
+                job.plan().unwrap()
+            };
+            let first = used(&snapshot);
+            for node in &mut snapshot.nodes {
+                node.devices.retain(|device| {
+                    let used = |s: &plimsoll::balance::Stage| s.device.node == node.id && s.device.device == device.id;
+                    device.is_host() || first.plan.stages.iter().any(used)
+                });
+            }
+            let planned = used(&snapshot);
+            let command = planned.command("m.gguf", &snapshot).unwrap().unwrap();
+            let flags = parse_flags(&command.server.words).unwrap();
+            assert_eq!(flags.ignored, Vec::<String>::new());
+            let read = meaning(&model, &snapshot, &flags).unwrap();
+            assert_eq!(read.short_bytes, Bytes::ZERO);
+            assert_eq!(read.planned.plan.stages, planned.plan.stages, "{name} {cluster}: {}", command.server);
+            assert_eq!(read.planned.plan.value.value, planned.plan.value.value);
+        }
+    }
+}
+
+#[test]
+fn flags_that_overfill_a_card_are_short_by_what_it_lacks() {
+    let model = example("llama-3.1-70b-q4_k_m.gguf");
+    let snapshot = home("two-cards.toml");
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let on_one = parse_flags(&words("-ngl 99 -np 1 -c 8192 --device CUDA0")).unwrap();
+    let on_one = meaning(&model, &snapshot, &on_one).unwrap();
+    let stage = &on_one.planned.plan.stages[1];
+    let used = stage.weights_bytes.get() + stage.kv_bytes.get() + stage.overhead_bytes.get();
+    assert_eq!(on_one.short_bytes.get(), used - stage.budget_bytes.get());
+    // Shares by what is free, as the engine takes them when nothing is said: half the blocks each.
+    let by_free = parse_flags(&words("-np 1 -c 8192")).unwrap();
+    let by_free = meaning(&model, &snapshot, &by_free).unwrap();
+    let ranges: Vec<_> = by_free.planned.plan.stages[1..].iter().map(|s| s.layers.clone()).collect();
+    assert_eq!(ranges, [0..41, 41..80]);
 }
 
 #[test]

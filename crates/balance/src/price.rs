@@ -1,0 +1,69 @@
+//! What a placement that somebody else decided takes.
+
+use std::ops::Range;
+
+use plimsoll_cluster::ClusterSnapshot;
+use plimsoll_units::{Bytes, DeviceRef};
+
+use crate::assemble::Draft;
+use crate::context::Context;
+use crate::door;
+use crate::error::PlanError;
+use crate::plan::Plan;
+use crate::workload::{EngineRules, PlanOptions, Workload};
+
+/// A placement that somebody else decided: an engine's own, or a person's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// How many of the first layers the main node's host holds; nothing without such a host.
+    pub on_host: usize,
+    /// The devices in order, each with a range of places of layers (not of their indices), one after the other from
+    /// `on_host` on. The head lies on the last one, on the host where there is none.
+    pub devices: Vec<(DeviceRef, Range<usize>)>,
+}
+
+/// A placement with its numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Priced {
+    /// The placement as a plan. Where it does not fit, some stage has more than its budget and a slack of zero, and the
+    /// auditor says so.
+    pub plan: Plan,
+    /// How many bytes it is short of fitting on the device that lacks most; zero when it fits.
+    pub short_bytes: Bytes,
+}
+
+/// What a placement takes under an engine's rules, whether it fits or not. Nothing is proven of its value.
+///
+/// # Errors
+///
+/// An inconsistent input; a device that is not there or may not be used; ranges that do not follow each other or do not
+/// cover the layers.
+pub fn price(
+    snapshot: &ClusterSnapshot,
+    workload: &Workload,
+    rules: &EngineRules,
+    options: &PlanOptions,
+    placement: &Placement,
+) -> Result<Priced, PlanError> {
+    let context = Context::new(snapshot, workload, rules, options)?;
+    let mut next = placement.on_host;
+    let mut devices = Vec::with_capacity(placement.devices.len());
+    let last = placement.devices.len().saturating_sub(1);
+    for (at, (device, layers)) in placement.devices.iter().enumerate() {
+        let found = context.fleet.devices.iter().position(|candidate| candidate.device == *device);
+        let index = found.ok_or_else(|| PlanError::UnknownDevice { device: device.clone() })?;
+        if layers.start != next || layers.end < layers.start {
+            return Err(PlanError::BrokenPlacement { at: layers.start, expected: next });
+        }
+        next = layers.end;
+        devices.push((index, layers.clone(), at == last));
+    }
+    if next != context.items.layers() || (placement.on_host > 0 && context.fleet.host.is_none()) {
+        return Err(PlanError::BrokenPlacement { at: context.items.layers(), expected: next });
+    }
+    if devices.is_empty() && context.fleet.host.is_none() {
+        return Err(PlanError::NoDevices { stopped: context.fleet.left_out.clone() });
+    }
+    let (assembled, short) = Draft { host: placement.on_host, devices }.measure(&context);
+    Ok(Priced { plan: door::finished(&context, &assembled, 0.0), short_bytes: Bytes::new(short) })
+}

@@ -1,0 +1,99 @@
+//! What a llama.cpp command line means on a cluster.
+
+use plimsoll_balance::{Placement, PlanError, PlanOptions, price};
+use plimsoll_cluster::ClusterSnapshot;
+use plimsoll_export::llama_cpp::{Assignment, Flags, FlagsError, Place};
+use plimsoll_model::{EstimateError, ModelSpec};
+use plimsoll_units::Bytes;
+
+use crate::context::ContextChoice;
+use crate::engine::Engine;
+use crate::job::{Job, JobError, Planned};
+
+/// Why a command line cannot be priced.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeaningError {
+    /// It names what the cluster does not have.
+    #[error(transparent)]
+    Flags(#[from] FlagsError),
+    /// What it asks of the model cannot be laid out.
+    #[error(transparent)]
+    Estimate(#[from] EstimateError),
+    /// The input is wrong.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// What a command line means.
+#[derive(Clone, Debug)]
+pub struct Meaning {
+    /// Where it puts everything, as a plan; nothing is proven of its value.
+    pub planned: Planned,
+    /// How many bytes it is short of fitting; zero when it fits.
+    pub short_bytes: Bytes,
+}
+
+/// Where a llama.cpp command line puts a model, and whether that fits.
+///
+/// # Errors
+///
+/// The line names what the cluster does not have, or asks for what the model cannot do.
+pub fn meaning(
+    model: &ModelSpec,
+    snapshot: &ClusterSnapshot,
+    flags: &Flags,
+) -> Result<Meaning, MeaningError> {
+    let job = Job::new(model, snapshot, Engine::LlamaCpp, flags.request, PlanOptions::default());
+    let blocks = model.layer_count().saturating_add(model.nextn_count());
+    let assignment = flags.assign(u32::try_from(blocks).unwrap_or(u32::MAX), snapshot)?;
+    let placement = placement(&assignment, model.layer_count());
+    let with = |cache_ram: Bytes| {
+        let prepared = job.prepare(cache_ram).map_err(|error| match error {
+            JobError::Estimate(error) => MeaningError::Estimate(error),
+            JobError::Plan(error) => MeaningError::Plan(error),
+            // Preparing audits nothing.
+            JobError::Audit(_) => MeaningError::Plan(PlanError::NoDevices { stopped: Vec::new() }),
+        })?;
+        let priced =
+            price(snapshot, &prepared.workload, &prepared.rules, &PlanOptions::default(), &placement)?;
+        Ok::<_, MeaningError>((prepared, priced))
+    };
+    let (mut prepared, mut priced) = with(flags.cache_ram)?;
+    let mut cache_ram = (flags.cache_ram != plimsoll_export::llama_cpp::CACHE_RAM).then_some(flags.cache_ram);
+    let mut warnings = Vec::new();
+    if !priced.short_bytes.is_zero() && !flags.cache_ram.is_zero() {
+        let (leaner, without) = with(Bytes::ZERO)?;
+        if without.short_bytes.is_zero() {
+            warnings.push(format!(
+                "the server's prompt cache may grow to {} and the host has no room for that: add --cache-ram 0",
+                flags.cache_ram.scaled()
+            ));
+            (prepared, priced, cache_ram) = (leaner, without, Some(Bytes::ZERO));
+        }
+    }
+    warnings.extend(job.warnings(None));
+    let ignored = flags.ignored.iter().map(|flag| format!("not looked at: {flag}"));
+    warnings.extend(ignored);
+    let choice = if flags.request.context.is_some() { ContextChoice::Asked } else { ContextChoice::Trained };
+    let planned = job.planned(priced.plan, prepared, choice, cache_ram, warnings);
+    Ok(Meaning { planned, short_bytes: priced.short_bytes })
+}
+
+/// An assignment of single indices as ranges of layers. Next-token blocks weigh nothing and are left out.
+fn placement(assignment: &Assignment, layers: usize) -> Placement {
+    let places = assignment.places.get(..layers).unwrap_or(&[]);
+    let on_host = places.iter().take_while(|place| **place == Place::Host).count();
+    let head = assignment.places.last();
+    let mut devices = Vec::new();
+    let mut next = on_host;
+    for (index, device) in assignment.devices.iter().enumerate() {
+        let place = Place::Device(index);
+        let count = places.iter().filter(|p| **p == place).count();
+        if count > 0 || head == Some(&place) {
+            devices.push((device.clone(), next..next + count));
+            next += count;
+        }
+    }
+    Placement { on_host, devices }
+}
