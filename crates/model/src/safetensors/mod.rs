@@ -215,7 +215,7 @@ fn config_beside(path: &Path) -> Result<Option<Value>, SafetensorsError> {
         Err(error) => return Err(error),
     };
     if found > LONGEST_CONFIG {
-        let problem = Problem::TooLong { what: "config.json", found, limit: LONGEST_CONFIG };
+        let problem = Problem::TooLong { what: "the text", found, limit: LONGEST_CONFIG };
         return Err(SafetensorsError::Header { file: path, problem });
     }
     let mut text = Vec::new();
