@@ -5,9 +5,12 @@ use std::sync::Arc;
 use plimsoll_model::LayerSpec;
 use plimsoll_units::{Bytes, BytesPerSec};
 
-use crate::core::chain::Chain;
+use crate::core::chain::{Chain, last_within};
 use crate::core::{Hops, Problem, Slot, minmax};
 use crate::error::PlanError;
+
+/// Layers for each device, on average, from which on a run is long.
+const LONG: usize = 48;
 
 /// A model's layers as prefix sums: built once, asked often.
 ///
@@ -80,12 +83,18 @@ impl ModelIndex {
     /// `ends` becomes, for each device, how many layers lie on it or before it. Exact for the order.
     pub fn fit_in_order(&self, budgets: &[Bytes], ends: &mut Vec<u32>) -> bool {
         let chain = &self.chains[0];
-        let items = chain.items();
+        let (items, sums) = (chain.items(), chain.sums());
+        // A guess is worth its arithmetic only where runs are long.
+        let long = items / budgets.len().max(1) > LONG;
         ends.clear();
         ends.reserve(budgets.len());
         let mut start = 0;
         for budget in budgets {
-            start = chain.reach(start, budget.get());
+            start = if long {
+                chain.reach(start, budget.get())
+            } else {
+                last_within(sums, start, items, sums[start].saturating_add(budget.get()))
+            };
             ends.push(self.layers_at(start));
             if start == items {
                 break;
