@@ -33,6 +33,10 @@ impl ModelIndex {
     ///
     /// Repeated or missing layers, and sums above 2^64 - 1.
     pub fn new(layers: &[LayerSpec]) -> Result<Self, PlanError> {
+        if let Some((sums, count)) = plain_sums(layers) {
+            let chains = [Chain::plain(sums, true)].into();
+            return Ok(Self { chains, cuts: None, layers: count, read_within: true });
+        }
         let sorted;
         let layers = if layers.is_sorted_by_key(|layer| layer.index) {
             layers
@@ -142,4 +146,22 @@ impl ModelIndex {
             None => u32::try_from(item).unwrap_or(u32::MAX),
         }
     }
+}
+
+/// The sums of layers that are in order, may be cut anywhere and are read whole, in one pass; `None` for any others.
+fn plain_sums(layers: &[LayerSpec]) -> Option<(Vec<u64>, u32)> {
+    let first = layers.first()?.index;
+    let count = u32::try_from(layers.len()).ok()?;
+    let mut sums = Vec::with_capacity(layers.len() + 1);
+    let (mut sum, mut plain) = (0_u64, true);
+    sums.push(sum);
+    sums.extend(layers.iter().zip(first..=u32::MAX).map(|(layer, index)| {
+        let (takes, too_much) = layer.weights_bytes.get().overflowing_add(layer.kv_bytes.get());
+        let (next, over) = sum.overflowing_add(takes);
+        plain &= !too_much && !over && layer.index == index && layer.cut_after;
+        plain &= layer.read_bytes == layer.weights_bytes;
+        sum = next;
+        sum
+    }));
+    (plain && sums.len() == layers.len() + 1).then_some((sums, count))
 }
