@@ -42,10 +42,10 @@ pub enum PlanError {
         /// The device.
         device: DeviceRef,
     },
-    /// The engine runs on one node, and it is not clear on which.
+    /// The engine runs on one node, and it is not clear on which, or nothing may be placed there.
     #[error("{reason}")]
     NoMainNode {
-        /// Which nodes could be meant.
+        /// Which nodes could be meant, or why the one that is meant cannot be used.
         reason: String,
     },
     /// The ranges of a placement do not follow each other, or do not cover the layers.

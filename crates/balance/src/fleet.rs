@@ -104,15 +104,6 @@ impl Fleet {
         if let (Some(main), None) = (main, &fleet.host) {
             fleet.host = Some(unlisted_host(main, &numbers, &mut fleet.pools));
         }
-        if let (Some(main), Some(host)) = (main, &fleet.host)
-            && (main.drained || main.status == NodeStatus::Failed)
-        {
-            // It holds nothing new: not even what the engine keeps there.
-            let nothing = fleet.pools.len();
-            let host = Host { place: Candidate { pool: nothing, ..host.place.clone() }, takes_layers: false };
-            fleet.pools.push(0);
-            fleet.host = Some(host);
-        }
         fleet.devices.sort_by(|a, b| a.device.cmp(&b.device));
         fleet.left_out.sort_by(|a, b| a.device.cmp(&b.device));
         Ok(fleet)
@@ -148,6 +139,10 @@ fn main_node(snapshot: &ClusterSnapshot) -> Result<&Node, PlanError> {
     let marked: Vec<&Node> = snapshot.nodes.iter().filter(|n| n.main).collect();
     let local: Vec<&Node> = snapshot.nodes.iter().filter(|n| n.rpc.is_none()).collect();
     let reason = match (marked.as_slice(), local.as_slice()) {
+        ([main], _) | ([], [main]) if main.drained => format!("{} runs the engine and is drained", main.id),
+        ([main], _) | ([], [main]) if main.status == NodeStatus::Failed => {
+            format!("{} runs the engine and does not answer", main.id)
+        }
         ([main], _) | ([], [main]) => return Ok(main),
         ([], []) if snapshot.nodes.is_empty() => return Err(PlanError::NoDevices { stopped: Vec::new() }),
         ([], []) => format!(

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use plimsoll_model::LayerSpec;
 use plimsoll_units::{Bytes, BytesPerSec};
 
-use crate::core::chain::Chain;
+use crate::core::chain::{Chain, last_within};
 use crate::core::{Hops, Problem, Slot, minmax};
 use crate::error::PlanError;
+
+/// Layers for each device, on average, from which on a run is long.
+const LONG: usize = 48;
 
 /// A model's layers as prefix sums: built once, asked often.
 ///
@@ -30,6 +33,10 @@ impl ModelIndex {
     ///
     /// Repeated or missing layers, and sums above 2^64 - 1.
     pub fn new(layers: &[LayerSpec]) -> Result<Self, PlanError> {
+        if let Some((sums, count)) = plain_sums(layers) {
+            let chains = [Chain::plain(sums, true)].into();
+            return Ok(Self { chains, cuts: None, layers: count, read_within: true });
+        }
         let sorted;
         let layers = if layers.is_sorted_by_key(|layer| layer.index) {
             layers
@@ -80,12 +87,18 @@ impl ModelIndex {
     /// `ends` becomes, for each device, how many layers lie on it or before it. Exact for the order.
     pub fn fit_in_order(&self, budgets: &[Bytes], ends: &mut Vec<u32>) -> bool {
         let chain = &self.chains[0];
-        let items = chain.items();
+        let (items, sums) = (chain.items(), chain.sums());
+        // A guess is worth its arithmetic only where runs are long.
+        let long = items / budgets.len().max(1) > LONG;
         ends.clear();
         ends.reserve(budgets.len());
         let mut start = 0;
         for budget in budgets {
-            start = chain.reach(start, budget.get());
+            start = if long {
+                chain.reach(start, budget.get())
+            } else {
+                last_within(sums, start, items, sums[start].saturating_add(budget.get()))
+            };
             ends.push(self.layers_at(start));
             if start == items {
                 break;
@@ -133,4 +146,22 @@ impl ModelIndex {
             None => u32::try_from(item).unwrap_or(u32::MAX),
         }
     }
+}
+
+/// The sums of layers that are in order, may be cut anywhere and are read whole, in one pass; `None` for any others.
+fn plain_sums(layers: &[LayerSpec]) -> Option<(Vec<u64>, u32)> {
+    let first = layers.first()?.index;
+    let count = u32::try_from(layers.len()).ok()?;
+    let mut sums = Vec::with_capacity(layers.len() + 1);
+    let (mut sum, mut plain) = (0_u64, true);
+    sums.push(sum);
+    sums.extend(layers.iter().zip(first..=u32::MAX).map(|(layer, index)| {
+        let (takes, too_much) = layer.weights_bytes.get().overflowing_add(layer.kv_bytes.get());
+        let (next, over) = sum.overflowing_add(takes);
+        plain &= !too_much && !over && layer.index == index && layer.cut_after;
+        plain &= layer.read_bytes == layer.weights_bytes;
+        sum = next;
+        sum
+    }));
+    (plain && sums.len() == layers.len() + 1).then_some((sums, count))
 }

@@ -28,7 +28,7 @@ fn all_close(a: &[f64], b: &[f64]) -> bool {
 /// What the brute force says of an objective.
 fn optimum(best: &Best, objective: Objective) -> Option<f64> {
     match objective {
-        Objective::Fit => best.fit.as_ref().map(|f| float(u64::try_from(f.1).unwrap())),
+        Objective::Fit => best.fit.as_ref().map(|f| float(u64::try_from(f.1).expect("few"))),
         Objective::Throughput => best.throughput.as_ref().map(|t| t[0]),
         Objective::Latency => best.latency,
         Objective::Balanced => best.balanced.as_ref().map(|b| b.1[0]),
@@ -48,7 +48,7 @@ fn used_shares(plan: &Plan) -> Vec<f64> {
 
 fn times(plan: &Plan) -> Vec<f64> {
     let working = plan.stages.iter().filter(|s| s.head || !s.layers.is_empty());
-    let mut times: Vec<f64> = working.map(|s| s.seconds.unwrap()).collect();
+    let mut times: Vec<f64> = working.map(|s| s.seconds.expect("it is told")).collect();
     times.sort_by(|a, b| b.total_cmp(a));
     times
 }
@@ -62,12 +62,12 @@ fn finds_the_best(instance: &Instance) -> Result<(), TestCaseError> {
         match (plan(&snapshot, &workload, &rules, &options), optimum(&best, objective)) {
             (Ok(plan), Some(optimum)) => {
                 prop_assert_eq!(audit(&plan, &snapshot, &workload, &rules, &options), Ok(()));
-                let value = plan.value.value.unwrap();
+                let value = plan.value.value.expect("it is told");
                 let shared =
                     instance.host.is_some_and(|host| instance.devices.iter().any(|d| d.pool == host.pool));
                 if objective == Objective::Balanced && shared {
                     // What a device takes of the host's pool makes the host's own share larger: no order shows that.
-                    let lower = plan.value.lower_bound.unwrap();
+                    let lower = plan.value.lower_bound.expect("it is told");
                     prop_assert!(
                         lower <= optimum * (1.0 + 1e-9) && optimum <= value * (1.0 + 1e-9),
                         "{plan:#?}"
@@ -125,10 +125,10 @@ proptest! {
             match (plan(&snapshot, &workload, &rules, &options), optimum(&best, objective)) {
                 (Ok(plan), Some(optimum_in_order)) => {
                     prop_assert_eq!(audit(&plan, &snapshot, &workload, &rules, &options), Ok(()));
-                    let value = plan.value.value.unwrap();
+                    let value = plan.value.value.expect("it is told");
                     prop_assert!(close(value, optimum_in_order), "{objective:?}: {value} and not {optimum_in_order}\n{plan:#?}");
-                    let lower = plan.value.lower_bound.unwrap();
-                    prop_assert!(lower <= optimum(&free, objective).unwrap() * (1.0 + 1e-9));
+                    let lower = plan.value.lower_bound.expect("it is told");
+                    prop_assert!(lower <= optimum(&free, objective).expect("it is told") * (1.0 + 1e-9));
                 }
                 (Err(PlanError::DoesNotFit(refusal)), None) => {
                     let proven = matches!(refusal.verdict, Verdict::ProvenInfeasible(_));
@@ -136,6 +136,26 @@ proptest! {
                 }
                 (found, expected) => prop_assert!(false, "{objective:?}: {found:#?} and not {expected:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn with_the_bytes_that_are_short_on_one_device_it_fits(instance in ordinary(8, 4)) {
+        let mut instance = instance;
+        for device in &mut instance.devices {
+            device.limit = None;
+        }
+        let fits = |instance: &Instance| {
+            let options = asked(Objective::Fit, Strategy::Portfolio);
+            plan(&instance.snapshot(), &instance.workload(), &instance.rules(), &options)
+        };
+        if let Err(PlanError::DoesNotFit(refusal)) = fits(&instance) {
+            let enlarged = (0..instance.pools.len()).map(|pool| {
+                let mut larger = instance.clone();
+                larger.pools[pool] += refusal.short_bytes.get();
+                larger
+            });
+            prop_assert!(enlarged.into_iter().any(|larger| fits(&larger).is_ok()), "{refusal:?}");
         }
     }
 
@@ -172,7 +192,7 @@ proptest! {
         let value = |instance: &Instance, objective| {
             let options = asked(objective, Strategy::Portfolio);
             let plan = plan(&instance.snapshot(), &instance.workload(), &instance.rules(), &options);
-            plan.map_or(f64::INFINITY, |plan| plan.value.value.unwrap())
+            plan.map_or(f64::INFINITY, |plan| plan.value.value.expect("it is told"))
         };
         for objective in OBJECTIVES {
             let before = value(&instance, objective);

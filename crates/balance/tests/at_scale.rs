@@ -38,8 +38,8 @@ fn claims_agree(instance: &Instance) -> Result<(), TestCaseError> {
         for strategy in [Strategy::Portfolio, Strategy::CapacityDescending, Strategy::GivenOrder] {
             match solved(instance, objective, strategy)? {
                 Ok(plan) => {
-                    values.push((plan.stages[0].layers.clone(), plan.value.value.unwrap()));
-                    bounds.push(plan.value.lower_bound.unwrap());
+                    values.push((plan.stages[0].layers.clone(), plan.value.value.expect("it is told")));
+                    bounds.push(plan.value.lower_bound.expect("it is told"));
                 }
                 Err(refusal) => {
                     if matches!(refusal.verdict, Verdict::ProvenInfeasible(_)) {
@@ -94,15 +94,15 @@ proptest! {
         let best = every_plan(&instance, None);
         for objective in OBJECTIVES {
             let optimum = match objective {
-                Objective::Fit => best.fit.as_ref().map(|f| kit::float(u64::try_from(f.1).unwrap())),
+                Objective::Fit => best.fit.as_ref().map(|f| kit::float(u64::try_from(f.1).expect("few"))),
                 Objective::Throughput => best.throughput.as_ref().map(|t| t[0]),
                 Objective::Latency => best.latency,
                 Objective::Balanced => best.balanced.as_ref().map(|b| b.1[0]),
             };
             match solved(&instance, objective, Strategy::Portfolio)? {
                 Ok(plan) => {
-                    let (value, lower) = (plan.value.value.unwrap(), plan.value.lower_bound.unwrap());
-                    let optimum = optimum.unwrap();
+                    let (value, lower) = (plan.value.value.expect("it is told"), plan.value.lower_bound.expect("it is told"));
+                    let optimum = optimum.expect("it is told");
                     prop_assert!(lower <= optimum * (1.0 + 1e-9) && optimum <= value * (1.0 + 1e-9), "{objective:?}");
                 }
                 Err(refusal) => {
@@ -131,7 +131,7 @@ fn six_hundred_layers_on_a_hundred_devices_are_planned_and_bounded() {
     let rules = plimsoll_balance::EngineRules::none();
     for objective in OBJECTIVES {
         let options = PlanOptions { objective, ..PlanOptions::default() };
-        let plan = plan(&snapshot, &workload, &rules, &options).unwrap();
+        let plan = plan(&snapshot, &workload, &rules, &options).expect("it fits");
         assert_eq!(audit(&plan, &snapshot, &workload, &rules, &options), Ok(()));
         let close = match plan.value.optimality {
             Optimality::Proven => true,

@@ -395,3 +395,31 @@ fn a_limit_on_devices_holds_and_is_told() {
     assert!(matches!(refusal.verdict, Verdict::ProvenInfeasible(Certificate::Searched { devices: 2 })));
     assert_eq!(refusal.short_bytes, Bytes::new(20));
 }
+
+#[test]
+fn a_main_node_that_takes_nothing_runs_no_engine() {
+    let rules = engine(Charges::default());
+    let mut cluster = tower(100, &[100]);
+    cluster.nodes[0].drained = true;
+    let error = plan(&cluster, &layers(&[1]), &rules, &PlanOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "tower runs the engine and is drained");
+    cluster.nodes[0].drained = false;
+    cluster.nodes[0].status = NodeStatus::Failed;
+    let error = plan(&cluster, &layers(&[1]), &rules, &PlanOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "tower runs the engine and does not answer");
+}
+
+#[test]
+fn a_main_node_that_is_not_asked_keeps_the_engine_and_takes_no_layers() {
+    let mut cluster = tower(100, &[100]);
+    let mut far = node("far", vec![pool("v", 50)], vec![device("CUDA0", "v", GpuBackend::Cuda, Some(900))]);
+    far.rpc = Some("10.0.0.2:1".to_owned());
+    cluster.nodes.insert(0, far);
+    let options = PlanOptions { only: Some([node_id("far")].into()), ..with(Objective::Latency) };
+    let charges = Charges { host: Bytes::new(7), ..Charges::default() };
+    let plan = planned(&cluster, &layers(&[10; 5]), &engine(charges), &options).unwrap();
+    assert_eq!(counts(&plan), [("tower/host".to_owned(), 0), ("far/CUDA0".to_owned(), 5)]);
+    assert_eq!(plan.stages[0].overhead_bytes, Bytes::new(7));
+    let refusal = refused(planned(&cluster, &layers(&[10; 6]), &engine(charges), &options));
+    assert_eq!(refusal.short_bytes, Bytes::new(10));
+}

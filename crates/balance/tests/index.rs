@@ -31,7 +31,7 @@ fn filled(layers: &[LayerSpec], budgets: &[u64]) -> (Vec<u32>, bool) {
             room -= piece;
             next = last + 1;
         }
-        ends.push(u32::try_from(next).unwrap());
+        ends.push(u32::try_from(next).expect("few"));
     }
     (ends, next == layers.len())
 }
@@ -63,10 +63,15 @@ proptest! {
     #[test]
     fn filling_in_order_is_what_one_layer_after_the_other_gives(
         layers in vec((0_u64..20, 0_u64..20, prop::bool::weighted(0.8)), 0..120),
+        plain in any::<bool>(),
         budgets in vec(0_u64..900, 0..8),
     ) {
-        let layers = specs(&layers);
-        let index = ModelIndex::new(&layers).unwrap();
+        let mut layers = specs(&layers);
+        for layer in layers.iter_mut().filter(|_| plain) {
+            layer.cut_after = true;
+            layer.read_bytes = layer.weights_bytes;
+        }
+        let index = ModelIndex::new(&layers).expect("layers in a row");
         let mut ends = vec![7];
         let fits = index.fit_in_order(&budgets.iter().map(|&b| Bytes::new(b)).collect::<Vec<_>>(), &mut ends);
         prop_assert_eq!((ends, fits), filled(&layers, &budgets));
@@ -78,7 +83,7 @@ proptest! {
         devices in vec((0_u64..250, 0_u64..6), 1..6),
     ) {
         let layers = specs(&layers);
-        let index = ModelIndex::new(&layers).unwrap();
+        let index = ModelIndex::new(&layers).expect("layers in a row");
         let budgets: Vec<Bytes> = devices.iter().map(|d| Bytes::new(d.0)).collect();
         let rates: Vec<BytesPerSec> = devices.iter().map(|d| BytesPerSec::new(d.1)).collect();
         let mut ends = Vec::new();
@@ -98,7 +103,7 @@ proptest! {
 fn layers_may_come_in_any_order_and_must_be_a_row() {
     let mut layers = specs(&[(1, 1, true), (2, 2, true), (3, 3, true)]);
     layers.reverse();
-    let index = ModelIndex::new(&layers).unwrap();
+    let index = ModelIndex::new(&layers).expect("layers in a row");
     let mut ends = Vec::new();
     assert!(index.fit_in_order(&[Bytes::new(3), Bytes::new(3)], &mut ends));
     assert_eq!((ends, index.layers()), (vec![2, 3], 3));
@@ -106,6 +111,8 @@ fn layers_may_come_in_any_order_and_must_be_a_row() {
     assert!(matches!(ModelIndex::new(&layers), Err(PlanError::MissingLayer { missing: 1, .. })));
     layers[1].index = 0;
     assert!(matches!(ModelIndex::new(&layers), Err(PlanError::DuplicateLayer { index: 0 })));
-    let huge = specs(&[(u64::MAX, 0, true), (1, 0, true)]);
-    assert!(matches!(ModelIndex::new(&huge), Err(PlanError::Overflow { .. })));
+    for read in [0, 1] {
+        let huge = specs(&[(u64::MAX, u64::MAX * read, true), (1, read, true)]);
+        assert!(matches!(ModelIndex::new(&huge), Err(PlanError::Overflow { .. })));
+    }
 }

@@ -79,6 +79,11 @@ impl Chain {
         (self.resident[end] - self.resident[start]).saturating_sub(less)
     }
 
+    /// The sums of what items take.
+    pub(crate) fn sums(&self) -> &[u64] {
+        &self.resident
+    }
+
     fn costs(&self) -> &[u64] {
         self.cost.as_deref().unwrap_or(&self.resident)
     }
