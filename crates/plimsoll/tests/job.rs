@@ -76,7 +76,9 @@ fn what_is_printed_for_the_engine_means_the_same_plan_again() {
             let first = used(&snapshot);
             for node in &mut snapshot.nodes {
                 node.devices.retain(|device| {
-                    let used = |s: &plimsoll::balance::Stage| s.device.node == node.id && s.device.device == device.id;
+                    let used = |s: &plimsoll::balance::Stage| {
+                        s.device.node == node.id && s.device.device == device.id
+                    };
                     device.is_host() || first.plan.stages.iter().any(used)
                 });
             }

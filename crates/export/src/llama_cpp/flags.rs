@@ -209,7 +209,8 @@ fn valued(
     let number = |text: &str| text.parse::<u32>().map_err(|_| wrong("it takes a number"));
     let request = &mut flags.request;
     match flag {
-        "-m" | "--model" => {}
+        // The file is named beside the flags; a fit that is on changes nothing that was set.
+        "-m" | "--model" | "-fit" | "--fit" => {}
         "-c" | "--ctx-size" => {
             let cells: u64 = value.parse().map_err(|_| wrong("it takes a number of cells"))?;
             request.context = (cells > 0).then_some(ContextLength::Total(cells));
