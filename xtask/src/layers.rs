@@ -19,7 +19,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("plimsoll-cluster", &["plimsoll-units", "plimsoll-profile"]),
     ("plimsoll-watcher", &["plimsoll-units", "plimsoll-profile"]),
     ("plimsoll-balance", &["plimsoll-units", "plimsoll-model", "plimsoll-profile", "plimsoll-cluster"]),
-    ("plimsoll-export", &["plimsoll-units", "plimsoll-model", "plimsoll-balance"]),
+    // A command line names addresses and kinds of device, which stand in the snapshot.
+    ("plimsoll-export", &["plimsoll-units", "plimsoll-model", "plimsoll-cluster", "plimsoll-balance"]),
     (
         "plimsoll",
         &[

@@ -13,9 +13,11 @@ use crate::stopped;
 /// What is known, and by how much the best attempt failed.
 ///
 /// The bytes that are short are the fewest by which one device would have to be larger, over all attempts: the last
-/// device of every order that was filled greedily, every device alone, and the main host.
+/// device of every order that was filled greedily, every device alone, and the main host; never fewer than what the
+/// certificate says is missing.
 pub(crate) fn refusal(context: &Context<'_>, search: &Search<'_>) -> Refusal {
     let certificate = certificate(context);
+    let missing = certificate.as_ref().map_or(0, missing);
     let proven = search.lower == f64::INFINITY;
     let verdict = match certificate {
         Some(certificate) => Verdict::ProvenInfeasible(certificate),
@@ -26,7 +28,17 @@ pub(crate) fn refusal(context: &Context<'_>, search: &Search<'_>) -> Refusal {
         None => Verdict::Unknown,
     };
     let short = search.short.unwrap_or_else(|| least(context, |c| c.resident(0, context.items.layers())));
-    Refusal { verdict, short_bytes: bytes(short), stopped: stopped::of_refusal(context) }
+    Refusal { verdict, short_bytes: bytes(short.max(missing)), stopped: stopped::of_refusal(context) }
+}
+
+/// What a certificate says is missing at least.
+fn missing(certificate: &Certificate) -> u64 {
+    match certificate {
+        Certificate::Total { needs, budgets } => needs.saturating_sub(*budgets),
+        Certificate::Layer { needs, largest, .. } => needs.saturating_sub(*largest),
+        Certificate::Host { needs, budget, .. } => needs.saturating_sub(*budget),
+        Certificate::Counting { .. } | Certificate::Searched { .. } => 0,
+    }
 }
 
 /// The smallest over all kinds of buffers.

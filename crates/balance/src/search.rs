@@ -146,7 +146,10 @@ impl<'a> Search<'a> {
         let used = parts.into_iter().fold(0_u64, u64::saturating_add);
         let budget = self.context.fleet.budget(&host.place);
         if used > budget {
-            self.lacks(used - budget);
+            // With layers on it, more memory here would still leave the rest of them to the devices.
+            if cut == 0 {
+                self.lacks(used - budget);
+            }
         }
         (used <= budget && (cut == 0 || host.takes_layers)).then_some(used)
     }

@@ -95,6 +95,17 @@ fn what_is_printed_for_the_engine_means_the_same_plan_again() {
 }
 
 #[test]
+fn a_model_that_is_far_too_large_is_short_of_all_that_is_missing() {
+    let model = example("llama-3.1-70b-q4_k_m.gguf");
+    let snapshot = home("two-cards.toml");
+    let job = Job::new(&model, &snapshot, Engine::LlamaCpp, request(1 << 20), PlanOptions::default());
+    let error = job.plan().unwrap_err();
+    let refusal = error.refusal().unwrap();
+    // 343.6 GB of context and 42.5 GB of weights on 117 GB.
+    assert!(refusal.short_bytes > Bytes::new(269_000_000_000), "{}", refusal.short_bytes);
+}
+
+#[test]
 fn flags_that_overfill_a_card_are_short_by_what_it_lacks() {
     let model = example("llama-3.1-70b-q4_k_m.gguf");
     let snapshot = home("two-cards.toml");
