@@ -258,7 +258,7 @@ fn the_input_says_what_is_wrong_with_it() {
     let mut capped = PlanOptions::default();
     capped.caps.insert(device_ref("n00", "d7"), Bytes::new(1));
     let error = plan(&devices(&[9]), &layers(&[1]), &rules, &capped).unwrap_err();
-    assert_eq!(error.to_string(), "there is no device n00/d7 to cap");
+    assert_eq!(error.to_string(), "there is no device n00/d7 that may be used");
     let huge = layers(&[u64::MAX, 1]);
     assert!(matches!(plan(&devices(&[9]), &huge, &rules, &options), Err(PlanError::Overflow { .. })));
 }
