@@ -10,7 +10,8 @@
 //! - A suggestion of a refusal was planned again: it works.
 //! - Nothing here reads a clock, and nothing loads a model: headers only.
 //!
-//! ```
+#![cfg_attr(feature = "files", doc = "```")]
+#![cfg_attr(not(feature = "files"), doc = "```ignore")]
 //! use plimsoll::balance::PlanOptions;
 //! use plimsoll::{Engine, Job, cluster, model};
 //!
