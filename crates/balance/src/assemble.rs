@@ -156,6 +156,14 @@ fn charged(charges: &StageCharges, first: bool, last: bool) -> u64 {
     charges.each.saturating_add(first).saturating_add(last).get()
 }
 
+/// A value without the digits that summing up in another order may change: two plans that differ by less are as good as
+/// each other.
+fn rounded(value: f64) -> f64 {
+    // 2^-40 of a value is about 10^-12 of it; half of that is added before the lower bits go.
+    const LOWER: u64 = (1 << 12) - 1;
+    f64::from_bits(value.to_bits().saturating_add(LOWER / 2 + 1) & !LOWER)
+}
+
 impl Assembled {
     /// Whether it is to be preferred.
     ///
@@ -176,7 +184,7 @@ impl Assembled {
             stages.iter().map(|s| (s.device.clone(), s.layers.start, s.layers.end)).collect()
         };
         last_resort
-            .then(self.value.total_cmp(&other.value))
+            .then(rounded(self.value).total_cmp(&rounded(other.value)))
             .then_with(next_largest)
             .then(self.draft.host.cmp(&other.draft.host))
             .then(self.costs.len().cmp(&other.costs.len()))

@@ -32,7 +32,9 @@ pub struct Priced {
     pub short_bytes: Bytes,
 }
 
-/// What a placement takes under an engine's rules, whether it fits or not. Nothing is proven of its value.
+/// What a placement takes under an engine's rules, whether it fits or not.
+///
+/// `lower_bound` is what is known of the value that no plan is better than; zero proves nothing.
 ///
 /// # Errors
 ///
@@ -44,6 +46,7 @@ pub fn price(
     rules: &EngineRules,
     options: &PlanOptions,
     placement: &Placement,
+    lower_bound: f64,
 ) -> Result<Priced, PlanError> {
     let context = Context::new(snapshot, workload, rules, options)?;
     let mut next = placement.on_host;
@@ -65,5 +68,5 @@ pub fn price(
         return Err(PlanError::NoDevices { stopped: context.fleet.left_out.clone() });
     }
     let (assembled, short) = Draft { host: placement.on_host, devices }.measure(&context);
-    Ok(Priced { plan: door::finished(&context, &assembled, 0.0), short_bytes: Bytes::new(short) })
+    Ok(Priced { plan: door::finished(&context, &assembled, lower_bound), short_bytes: Bytes::new(short) })
 }

@@ -92,14 +92,16 @@ impl EngineRules {
 /// What a plan should be good at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Objective {
-    /// The fewest devices, then the largest smallest share of slack.
+    /// The fewest devices, then the largest smallest share of slack. A main host that holds layers counts; it holds some
+    /// only where no other plan fits, and that comes first.
     Fit,
     /// The smallest largest stage time: many requests at once.
     Throughput,
     /// The smallest sum of stage times and hops: one stream.
     #[default]
     Latency,
-    /// The smallest largest used share of a budget.
+    /// The smallest largest used share of a budget, of devices that hold layers or the head. A main host holds layers
+    /// only where no other plan fits, and that comes first.
     Balanced,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Cli {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Say more: what stopped each device, every byte.
+    /// Say more: every byte, every index, what stopped each device.
     #[arg(long, short, global = true)]
     pub(crate) verbose: bool,
 }
@@ -85,8 +85,8 @@ pub(crate) struct ChoiceArgs {
     #[arg(long, value_name = "N")]
     pub(crate) max_devices: Option<u32>,
 
-    /// Use only these nodes.
-    #[arg(long, value_name = "NODE", num_args = 1.., value_delimiter = ',')]
+    /// Use only these nodes (a,b); the main node's host keeps what the engine needs there all the same.
+    #[arg(long, value_name = "NODES", value_delimiter = ',')]
     pub(crate) only: Vec<NodeId>,
 
     /// Use at most this much of a device (tower/CUDA0=20GiB); may be given again.

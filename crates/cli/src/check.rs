@@ -71,7 +71,7 @@ fn json(file: &PlanFile, checked: &Checked) -> Outcome {
         model: &file.model.name,
         digest: &file.model.digest,
         findings: checked.broken.iter().map(ToString::to_string).collect(),
-        changed: checked.changed.iter().map(ToString::to_string).collect(),
+        changed: checked.changed.iter().map(change).collect(),
     };
     Ok(serde_json::to_string_pretty(&record).map_err(Failure::internal)? + "\n")
 }
@@ -82,7 +82,7 @@ fn text(file: &PlanFile, checked: &Checked, args: &CheckArgs) -> String {
     let (name, path) = (&file.model.name, args.file.display());
     let mut lines = Vec::new();
     if checked.broken.is_empty() {
-        let all = if checked.changed.is_empty() { ", and every number in it is right" } else { "" };
+        let all = if checked.changed.is_empty() { ", and every amount and time in it is right" } else { "" };
         lines.push(format!("{path}: the plan for {name} fits {cluster}{all}"));
     } else {
         lines.push(format!("{path}: the plan for {name} does not hold on {cluster}:"));

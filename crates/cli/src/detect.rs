@@ -70,6 +70,11 @@ pub(crate) fn run(args: &DetectArgs, cli: &Cli) -> Outcome {
     let free = FreeMemory::read(&profile);
     let snapshot = cluster::this_machine(input::node_name(), &profile, &free);
     if args.emit == Some(EmitArg::Node) {
+        if cli.json {
+            return Err(Failure::Input(
+                "--emit prints a cluster file, which is TOML: --json does not go with it".to_owned(),
+            ));
+        }
         return Ok(cluster::file::write_cluster(&snapshot));
     }
     if cli.json {

@@ -1,5 +1,6 @@
 //! From what was typed to what the library takes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use plimsoll::Engine;
@@ -79,6 +80,10 @@ pub(crate) fn options(args: &ChoiceArgs, snapshot: &ClusterSnapshot) -> Result<P
         };
         let all = snapshot.nodes.iter().map(devices).collect::<Vec<_>>().join(", ");
         return Err(Failure::Input(format!("--cap names device '{device}', and the cluster has {all}")));
+    }
+    let mut seen = BTreeSet::new();
+    if let Some((device, _)) = args.cap.iter().find(|(device, _)| !seen.insert(device)) {
+        return Err(Failure::Input(format!("--cap names device '{device}' twice")));
     }
     Ok(PlanOptions {
         objective: args.objective.into(),

@@ -82,11 +82,19 @@ struct Row {
     classes: ClassBytes,
 }
 
+/// A model resolved for one request.
+struct Shown<'a> {
+    request: &'a Request,
+    footprint: &'a Footprint,
+    rows: &'a [Row],
+    per_token: Bytes,
+}
+
 pub(crate) fn run(args: &InspectArgs, cli: &Cli) -> Outcome {
     let model = input::open_model(&args.model)?;
     let engine = input::engine(&args.request, &model);
     let request = input::request(&args.request, engine);
-    let padding = engine.host_padding();
+    let padding = request.engine.padding;
     let footprint = model.footprint(&request, padding).map_err(Failure::input)?;
     let rows: Vec<Row> = footprint
         .layers
@@ -100,10 +108,11 @@ pub(crate) fn run(args: &InspectArgs, cli: &Cli) -> Outcome {
         })
         .collect();
     let per_token = model.kv_bytes_per_token(&request).map_err(Failure::input)?;
+    let shown = Shown { request: &request, footprint: &footprint, rows: &rows, per_token };
     if cli.json {
-        return json(&model, &request, &footprint, &rows, per_token);
+        return json(&model, &shown);
     }
-    Ok(table(&model, &request, &footprint, &rows, per_token))
+    Ok(table(&model, &shown, cli.verbose))
 }
 
 /// All weights, a tied matrix once.
@@ -121,13 +130,8 @@ fn warnings(model: &ModelSpec) -> Vec<String> {
     model.warnings().iter().map(ToString::to_string).collect()
 }
 
-fn json(
-    model: &ModelSpec,
-    request: &Request,
-    footprint: &Footprint,
-    rows: &[Row],
-    per_token: Bytes,
-) -> Outcome {
+fn json(model: &ModelSpec, shown: &Shown<'_>) -> Outcome {
+    let Shown { request, footprint, rows, per_token } = *shown;
     let record = Record {
         format: "plimsoll.inspect/1",
         model: ModelRecord {
@@ -183,19 +187,19 @@ fn layer_record(row: &Row) -> LayerRecord {
     }
 }
 
-fn table(
-    model: &ModelSpec,
-    request: &Request,
-    footprint: &Footprint,
-    rows: &[Row],
-    per_token: Bytes,
-) -> String {
+fn table(model: &ModelSpec, shown: &Shown<'_>, verbose: bool) -> String {
+    let Shown { request, footprint, rows, per_token } = *shown;
+    let weights_known = if model.num_weights() > 0 {
+        format!("{} weights in ", count(model.num_weights()))
+    } else {
+        String::new()
+    };
     let mut lines = vec![format!(
-        "{}: {}, {} layers, {} weights in {}",
-        model.name(),
-        model.architecture(),
+        "{}: {}, {} {}, {weights_known}{}",
+        show::clean(model.name()),
+        show::clean(model.architecture()),
         rows.len(),
-        count(model.num_weights()),
+        if rows.len() == 1 { "layer" } else { "layers" },
         model.file_bytes().scaled()
     )];
     let mut facts = Vec::new();
@@ -206,24 +210,30 @@ fn table(
         facts.push(format!("{} of {} experts used for a token", model.experts_used(), model.expert_count()));
     }
     if model.nextn_count() > 0 {
-        facts.push(format!("{} next-token block(s), not loaded", model.nextn_count()));
+        facts.push(format!(
+            "{} next-token block(s) with {}, not loaded and not counted below",
+            model.nextn_count(),
+            model.nextn_bytes(request.engine.padding).scaled()
+        ));
     }
     if !facts.is_empty() {
         lines.push(facts.join(", "));
     }
     let context = footprint.context;
     let types = format!("{}/{}", request.cache_type_k, request.cache_type_v);
-    lines.push(format!(
-        "context of {} x {} tokens, {types} cache, as {} lays it out: {} ({} bytes a token)",
-        request.parallel,
-        context.per_sequence,
-        request.engine.name,
-        cache(footprint).scaled(),
-        per_token.get()
-    ));
+    if context.total > 0 {
+        lines.push(format!(
+            "context of {} x {} tokens, {types} cache, as {} lays it out: {} ({} bytes a token)",
+            request.parallel,
+            context.per_sequence,
+            request.engine.name,
+            cache(footprint).scaled(),
+            per_token.get()
+        ));
+    }
     let mut out: String = lines.iter().map(|line| show::wrap(line, "  ") + "\n").collect();
     out.push('\n');
-    out.push_str(&layers(rows));
+    out.push_str(&layers(rows, verbose));
     let head = if model.is_tied() { "the input's matrix again" } else { "a matrix of its own" };
     out.push_str(&format!(
         "\n  input {}, head {} ({head})\n  all weights {} ({} bytes), context {} ({} bytes)\n",
@@ -245,7 +255,7 @@ fn table(
 type ClassPick = fn(&ClassBytes) -> Bytes;
 
 /// Layers of the same sizes on one row.
-fn layers(rows: &[Row]) -> String {
+fn layers(rows: &[Row], verbose: bool) -> String {
     let mut kinds: Vec<(&Row, Vec<u32>)> = Vec::new();
     for row in rows {
         let same =
@@ -256,12 +266,12 @@ fn layers(rows: &[Row]) -> String {
         }
     }
     let some = |pick: ClassPick| rows.iter().any(|row| !pick(&row.classes).is_zero());
-    let classes: [(&str, ClassPick); 5] = [
+    // Norms are a few kilobytes: told apart in the JSON only, so that the table fits.
+    let classes: [(&str, ClassPick); 4] = [
         ("attention", |c| c.attention),
         ("ffn", |c| c.ffn),
         ("experts", |c| c.experts),
-        ("norms", |c| c.norms),
-        ("other", |c| c.other),
+        ("other", |c| c.other.saturating_add(c.norms)),
     ];
     let shown: Vec<_> = classes.into_iter().filter(|(_, pick)| some(*pick)).collect();
     let mut header = vec!["layers", "each"];
@@ -275,7 +285,7 @@ fn layers(rows: &[Row]) -> String {
         let mut cells = vec![indices.len().to_string(), row.weights.scaled().to_string()];
         cells.extend(shown.iter().map(|(_, pick)| pick(&row.classes).scaled().to_string()));
         cells.push(row.kv.scaled().to_string());
-        cells.push(shorten(&show::indices(indices), which));
+        cells.push(if verbose { show::indices(indices) } else { shorten(&show::indices(indices), which) });
         table.add_row(cells);
     }
     show::text(&table)

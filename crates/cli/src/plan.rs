@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use plimsoll::balance::PlanError;
 use plimsoll::{Job, JobError, suggestions};
 
 use crate::args::{Cli, PlanArgs};
@@ -9,6 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::{input, refusal, show, svg};
 
 pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
+    check_outputs(args)?;
     let model = input::open_model(&args.model)?;
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
     let engine = input::engine(&args.request, &model);
@@ -17,17 +19,27 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     let planned = match job.plan() {
         Ok(planned) => planned,
         Err(error @ JobError::Audit(_)) => return Err(Failure::internal(error)),
+        Err(JobError::Plan(PlanError::NoDevices { stopped })) => {
+            return Err(refusal::nothing_usable(&stopped, cli.json));
+        }
         Err(error) => match error.refusal() {
             Some(refused) => {
                 let suggestions = suggestions(&job, refused);
-                return Err(refusal::failure(refused, &suggestions, cli.json, cli.verbose));
+                let told =
+                    refusal::Told { refusal: refused, suggestions: &suggestions, request: &args.request };
+                return Err(told.failure(cli.json, cli.verbose));
             }
             None => return Err(Failure::input(error)),
         },
     };
-    let path = args.model.to_string_lossy();
-    let command = planned.command(&path, &snapshot).map_err(Failure::input)?;
-    let file = planned.to_file(command.as_ref());
+    let path = args.model.to_str().ok_or_else(|| {
+        Failure::Input(format!(
+            "{} is not UTF-8, so no command line can be printed for it",
+            args.model.display()
+        ))
+    })?;
+    let command = planned.command(path, &snapshot).map_err(Failure::input)?;
+    let file = planned.to_file(command.as_ref()).map_err(Failure::internal)?;
     let saved = file.to_text().map_err(Failure::internal)?;
     if let Some(out) = &args.out {
         save(out, &saved)?;
@@ -41,12 +53,42 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     Ok(show::plan(&planned, &model, &snapshot, command.as_ref(), cli.verbose))
 }
 
-/// Writes a file whole or not at all: a full disk leaves the old one.
+/// Refuses to write over what was read, or two results into one file.
+fn check_outputs(args: &PlanArgs) -> Result<(), Failure> {
+    let same = |a: &Path, b: &Path| match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    };
+    let inputs = [Some(&args.model), args.cluster.as_ref()];
+    for out in [&args.out, &args.svg].into_iter().flatten() {
+        if inputs.into_iter().flatten().any(|input| same(out, input)) {
+            return Err(Failure::Input(format!(
+                "{} would be written over: it is what is read",
+                out.display()
+            )));
+        }
+    }
+    match (&args.out, &args.svg) {
+        (Some(out), Some(svg)) if same(out, svg) => {
+            Err(Failure::Input(format!("--out and --svg both name {}", out.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file whole or not at all: a full disk leaves the old one. What is no file (a pipe, a terminal) is written to
+/// as it is.
 fn save(path: &Path, text: &str) -> Result<(), Failure> {
-    let mut name = path.as_os_str().to_owned();
+    // A link is followed, so that what it points at is replaced and not the link.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let is_file = std::fs::metadata(&target).map_or(true, |found| found.is_file());
+    if !is_file {
+        return std::fs::write(&target, text).map_err(|error| Failure::write(path, &error));
+    }
+    let mut name = target.as_os_str().to_owned();
     name.push(format!(".{}.part", std::process::id()));
     let part = Path::new(&name);
-    let written = std::fs::write(part, text).and_then(|()| std::fs::rename(part, path));
+    let written = std::fs::write(part, text).and_then(|()| std::fs::rename(part, &target));
     written.map_err(|error| {
         // The part is of no use to anybody; where it cannot be removed either, the first error is the one to tell.
         let _gone = std::fs::remove_file(part);

@@ -1,11 +1,12 @@
 //! A no, with its reason and what would turn it into a yes.
 
-use plimsoll::balance::{Refusal, Stopped, Verdict};
+use plimsoll::balance::{Certificate, Refusal, Stopped, Verdict};
 use plimsoll::export::StoppedRecord;
 use plimsoll::units::Bytes;
 use plimsoll::{Change, Suggestion};
 use serde::Serialize;
 
+use crate::args::RequestArgs;
 use crate::failure::Failure;
 use crate::show;
 
@@ -26,66 +27,130 @@ struct SuggestionRecord<'a> {
     frees_bytes: u64,
 }
 
-/// The failure that tells a refusal: JSON on stdout, or a few lines on stderr.
-pub(crate) fn failure(refusal: &Refusal, suggestions: &[Suggestion], json: bool, verbose: bool) -> Failure {
-    if json {
-        match to_json(refusal, suggestions) {
-            Ok(stdout) => Failure::Refused { stdout, stderr: String::new() },
-            Err(error) => Failure::internal(error),
+/// A refusal with all that is told of it.
+pub(crate) struct Told<'a> {
+    /// Why there is no plan.
+    pub(crate) refusal: &'a Refusal,
+    /// What would make it fit.
+    pub(crate) suggestions: &'a [Suggestion],
+    /// What was asked, for suggestions in the same words.
+    pub(crate) request: &'a RequestArgs,
+}
+
+impl Told<'_> {
+    /// The failure that tells it: JSON on stdout, or a few lines on stderr.
+    pub(crate) fn failure(&self, json: bool, verbose: bool) -> Failure {
+        if !json {
+            return Failure::Refused { stdout: String::new(), stderr: self.to_text(verbose) };
         }
+        let (reason, certificate) = match &self.refusal.verdict {
+            Verdict::ProvenInfeasible(certificate) => ("proven-infeasible", certificate.to_string()),
+            Verdict::Unknown => ("unknown", String::new()),
+        };
+        let suggestion = |s: &Suggestion| SuggestionRecord {
+            change: s.change.word(),
+            to: s.change.to_text(),
+            frees_bytes: s.frees.get(),
+        };
+        refused(&RefusalRecord {
+            format: "plimsoll.refusal/1",
+            reason,
+            short_bytes: self.refusal.short_bytes.get(),
+            certificate,
+            stopped: self.refusal.stopped.iter().map(StoppedRecord::from_stopped).collect(),
+            suggestions: self.suggestions.iter().map(suggestion).collect(),
+        })
+    }
+
+    fn to_text(&self, verbose: bool) -> String {
+        let mut lines = Vec::new();
+        match &self.refusal.verdict {
+            Verdict::ProvenInfeasible(certificate) => {
+                lines.push(format!("does not fit: {}", certificate_text(certificate)));
+            }
+            Verdict::Unknown => {
+                lines.push("does not fit as far as was searched; that it cannot is not proven".to_owned());
+            }
+        }
+        lines.push(format!("short of {} in the best attempt", amount(self.refusal.short_bytes)));
+        match self.suggestions {
+            [] => {}
+            [one] => lines.push(format!("this makes it fit: {}", self.suggestion_text(one))),
+            several => {
+                lines.push("any one of these makes it fit:".to_owned());
+                lines.extend(several.iter().map(|s| format!("  - {}", self.suggestion_text(s))));
+            }
+        }
+        if verbose {
+            lines.extend(self.refusal.stopped.iter().map(|stopped: &Stopped| show::stopped_line(stopped)));
+        }
+        lines.iter().map(|line| show::wrap(line, "  ")).collect::<Vec<_>>().join("\n")
+    }
+
+    fn suggestion_text(&self, suggestion: &Suggestion) -> String {
+        let frees = suggestion.frees.scaled();
+        match &suggestion.change {
+            Change::Context { to } if self.request.ctx_total.is_some() => {
+                let caches = if self.request.unified_kv { 1 } else { u64::from(self.request.parallel) };
+                format!("--ctx-total {} (takes {frees} less)", to.saturating_mul(caches))
+            }
+            Change::Context { to } => format!("--ctx {to} (takes {frees} less)"),
+            Change::CacheType { to } => {
+                format!("--cache-type-k {to} --cache-type-v {to} (takes {frees} less)")
+            }
+            Change::AddDevice { memory } => {
+                format!("one more device with {} (what stays free of it included)", memory.scaled())
+            }
+        }
+    }
+}
+
+/// The failure for a cluster of which nothing may be used.
+pub(crate) fn nothing_usable(stopped: &[Stopped], json: bool) -> Failure {
+    let why: Vec<String> = stopped.iter().map(show::stopped_line).collect();
+    let certificate = if why.is_empty() {
+        "the cluster has no device with memory".to_owned()
     } else {
-        Failure::Refused { stdout: String::new(), stderr: to_text(refusal, suggestions, verbose) }
+        format!("no device may be used: {}", why.join("; "))
+    };
+    if !json {
+        let stderr = show::wrap(&format!("does not fit: {certificate}"), "  ");
+        return Failure::Refused { stdout: String::new(), stderr };
     }
-}
-
-fn to_json(refusal: &Refusal, suggestions: &[Suggestion]) -> Result<String, serde_json::Error> {
-    let (reason, certificate) = match &refusal.verdict {
-        Verdict::ProvenInfeasible(certificate) => ("proven-infeasible", certificate.to_string()),
-        Verdict::Unknown => ("unknown", String::new()),
-    };
-    let suggestion = |s: &Suggestion| SuggestionRecord {
-        change: s.change.word(),
-        to: s.change.to_text(),
-        frees_bytes: s.frees.get(),
-    };
-    let record = RefusalRecord {
+    refused(&RefusalRecord {
         format: "plimsoll.refusal/1",
-        reason,
-        short_bytes: refusal.short_bytes.get(),
+        reason: "proven-infeasible",
+        short_bytes: 0,
         certificate,
-        stopped: refusal.stopped.iter().map(StoppedRecord::from_stopped).collect(),
-        suggestions: suggestions.iter().map(suggestion).collect(),
-    };
-    Ok(serde_json::to_string_pretty(&record)? + "\n")
+        stopped: stopped.iter().map(StoppedRecord::from_stopped).collect(),
+        suggestions: Vec::new(),
+    })
 }
 
-fn to_text(refusal: &Refusal, suggestions: &[Suggestion], verbose: bool) -> String {
-    let mut lines = vec![match &refusal.verdict {
-        Verdict::ProvenInfeasible(certificate) => format!("does not fit: {certificate}"),
-        Verdict::Unknown => "does not fit as far as was searched; that it cannot is not proven".to_owned(),
-    }];
-    lines.push(format!("short of {} in the best attempt", amount(refusal.short_bytes)));
-    if !suggestions.is_empty() {
-        lines.push("any one of these makes it fit:".to_owned());
-        lines.extend(suggestions.iter().map(|s| format!("  - {}", suggestion_text(s))));
+fn refused(record: &RefusalRecord<'_>) -> Failure {
+    match serde_json::to_string_pretty(record) {
+        Ok(text) => Failure::Refused { stdout: text + "\n", stderr: String::new() },
+        Err(error) => Failure::internal(error),
     }
-    if verbose {
-        lines.extend(refusal.stopped.iter().map(|stopped: &Stopped| show::stopped_line(stopped)));
+}
+
+/// A certificate in the units that people read.
+fn certificate_text(certificate: &Certificate) -> String {
+    let scaled = |bytes: u64| Bytes::new(bytes).scaled().to_string();
+    match certificate {
+        Certificate::Total { needs, budgets } => {
+            format!("it needs {}, and all budgets together are {}", scaled(*needs), scaled(*budgets))
+        }
+        Certificate::Layer { index, needs, largest } => {
+            format!("layer {index} takes {}, and the largest budget is {}", scaled(*needs), scaled(*largest))
+        }
+        Certificate::Host { host, needs, budget } => {
+            format!("the engine keeps {} on {host}, and its budget is {}", scaled(*needs), scaled(*budget))
+        }
+        other => other.to_string(),
     }
-    lines.iter().map(|line| show::wrap(line, "  ")).collect::<Vec<_>>().join("\n")
 }
 
 fn amount(bytes: Bytes) -> String {
     format!("{} ({} bytes)", bytes.scaled(), bytes.get())
-}
-
-fn suggestion_text(suggestion: &Suggestion) -> String {
-    let frees = suggestion.frees.scaled();
-    match &suggestion.change {
-        Change::Context { to } => format!("--ctx {to} (takes {frees} less)"),
-        Change::CacheType { to } => {
-            format!("--cache-type-k {to} --cache-type-v {to} (takes {frees} less)")
-        }
-        Change::AddDevice { memory } => format!("one more device with {}", memory.scaled()),
-    }
 }

@@ -9,7 +9,7 @@ use plimsoll::export::stopped_text;
 use plimsoll::units::Bytes;
 
 pub(crate) use plan::plan;
-pub(crate) use report::{devices_line, indices};
+pub(crate) use report::{indices, left_out};
 
 /// The width that output is laid out for: the terminal's, at least 60 and at most 100 columns; 80 where there is none.
 pub(crate) fn width() -> usize {
@@ -85,6 +85,24 @@ pub(crate) fn stopped_line(stopped: &Stopped) -> String {
         format!(" ({} bytes short)", stopped.short_bytes.get())
     };
     format!("{}: {}{short}", stopped.device, stopped_text(&stopped.reason))
+}
+
+/// Text from a file, on one line and without characters that a terminal acts on.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// At most `most` characters, the middle left out.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let end = most / 2;
+    let start = most.saturating_sub(end + 1);
+    let first: String = text.chars().take(start).collect();
+    let last: String = text.chars().skip(length - end).collect();
+    format!("{first}…{last}")
 }
 
 /// A half-open range of layers, last one included as people say it: `0-39`, or `7` for a single layer.

@@ -98,8 +98,7 @@ context: 32768, f16, 10.7 GB
 
 54.7 ms per token for one stream, 18.3 tokens/s; no other plan is better
   (proven)
-left out: laptop/CUDA0 (the plan is no better with it), mac/MTL0 (the plan is no
-  better with it)
+left out (no gain): laptop/CUDA0, mac/MTL0
 assumed: rig/CUDA0 bandwidth 936 GB/s (by name)
 assumed: rig/CUDA1 bandwidth 936 GB/s (by name)
 note: the files end 42512531712 bytes before their tensors do; sizes are those
@@ -159,7 +158,7 @@ fn a_saved_plan_checks_until_the_cluster_shrinks() {
     assert!(std::fs::read_to_string(&picture).unwrap().starts_with("<svg "));
 
     let text = one_line(&succeeds(&["check", &plan, "--cluster", HOME, "--model", BIG]));
-    assert!(text.contains("and every number in it is right"), "{text}");
+    assert!(text.contains("and every amount and time in it is right"), "{text}");
 
     let home = std::fs::read_to_string(root().join(HOME)).unwrap();
     let less = folder.file("less.toml", &home.replace("22.8GiB", "20.8GiB"));
@@ -187,10 +186,19 @@ fn a_plan_that_was_edited_or_is_of_another_version_is_refused() {
     let folder = Folder::new("edited");
     let plan = folder.path("plan.json");
     succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "8k", "--out", &plan]);
-    let text = std::fs::read_to_string(&plan).unwrap();
+    let sealed = std::fs::read_to_string(&plan).unwrap();
+    let edited = folder.file("edited.json", &sealed.replacen("-ngl", "-ngI", 1));
+    let output = plimsoll(&["check", &edited, "--cluster", HOME]);
+    assert_eq!(status(&output), 2);
+    assert!(one_line(&stderr(&output)).contains("its seal is"), "{}", stderr(&output));
+
+    // A plan of another program's has no seal.
+    let mut without = json(&sealed);
+    without.as_object_mut().unwrap().remove("seal").unwrap();
+    let text = serde_json::to_string_pretty(&without).unwrap();
     for (from, to, why) in [
         ("plimsoll.plan/1", "plimsoll.plan/2", "this plimsoll reads 'plimsoll.plan/1'"),
-        ("\"weights_bytes\": 544079872", "\"weights_bytes\": 544079871", "changed by hand"),
+        ("\"weights_bytes\": 544079872", "\"weights_bytes\": 544079871", "the file was changed by hand"),
         ("\"objective\": \"latency\"", "\"objective\": \"speed\"", "known are fit, throughput"),
         ("\"layers\": 80", "\"layers\": 81", "the runs describe 80 layers and the model has 81"),
         ("\"parts\": []", "\"pieces\": []", "unknown field `pieces`"),
@@ -200,6 +208,57 @@ fn a_plan_that_was_edited_or_is_of_another_version_is_refused() {
         assert_eq!(status(&output), 2, "{to}: {}", stderr(&output));
         assert!(one_line(&stderr(&output)).contains(why), "{to}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn nothing_that_was_read_is_written_over() {
+    let folder = Folder::new("over");
+    let own = folder.path("own.gguf");
+    std::fs::copy(root().join("examples/llama-3.1-8b-q4_k_m.gguf"), &own).unwrap();
+    let before = std::fs::read(&own).unwrap();
+    let both = folder.path("both");
+    for args in [
+        vec!["plan", &own, "--cluster", HOME, "--out", &own],
+        vec!["plan", &own, "--cluster", HOME, "--svg", &own],
+        vec!["plan", &own, "--cluster", HOME, "--out", &both, "--svg", &both],
+    ] {
+        let output = plimsoll(&args);
+        assert_eq!(status(&output), 2, "{args:?}");
+    }
+    assert_eq!(std::fs::read(&own).unwrap(), before);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_followed_and_pipes_written_to() {
+    let folder = Folder::new("links");
+    let target = folder.file("target.json", "old");
+    let link = folder.path("link.json");
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let model = "examples/llama-3.1-8b-q4_k_m.gguf";
+    succeeds(&["plan", model, "--cluster", HOME, "--out", &link]);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(std::fs::read_to_string(&target).unwrap().contains("plimsoll.plan/1"));
+    // A terminal or a pipe is no file that could be replaced.
+    let text = succeeds(&["plan", model, "--cluster", HOME, "--json", "--svg", "/dev/stderr"]);
+    assert!(text.starts_with('{'));
+    let left: Vec<_> =
+        std::fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn a_cluster_of_which_nothing_may_be_used_is_a_refusal() {
+    let folder = Folder::new("drained");
+    let cluster = folder.file("drained.toml", "[[node]]\nid = \"a\"\nmemory = \"8GiB\"\ndrain = true\n");
+    let list = folder.file("toy.toml", "name = \"toy\"\nlayers = [ { bytes = 10 } ]\n");
+    let args = ["plan", &list, "--cluster", &cluster];
+    let output = plimsoll(&args);
+    assert_eq!(status(&output), 1);
+    assert!(one_line(&stderr(&output)).contains("a/host: its node is drained"), "{}", stderr(&output));
+    let output = plimsoll(&[&args[..], &["--json"]].concat());
+    assert_eq!(status(&output), 1);
+    assert_eq!(json(&stdout(&output))["reason"], "proven-infeasible");
 }
 
 #[test]

@@ -48,6 +48,14 @@ pub enum FormatError {
         /// How many the model has.
         layers: u64,
     },
+    /// Something in the file is not what was saved.
+    #[error("the plan was changed by hand: its seal is {stored}, and its text gives {computed}")]
+    Seal {
+        /// What the text gives.
+        computed: String,
+        /// What the file says.
+        stored: String,
+    },
     /// The stored facts are not those that the stored digest was taken of.
     #[error(
         "the layer facts have the digest {computed}, and the plan says {stored}: the file was changed by hand"
@@ -89,6 +97,9 @@ pub struct PlanFile {
     pub value: ValueRecord,
     /// What was met on the way.
     pub report: ReportRecord,
+    /// SHA-256 of all the rest, which shows an edit by hand; absent in plans that were written elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<String>,
     /// What to type on which node to carry it out, shell-quoted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<CommandRecord>,
@@ -291,7 +302,7 @@ pub struct ValueRecord {
     pub largest_fraction: Option<Option<f64>>,
     /// Fit.
     #[serde(default, with = "present", skip_serializing_if = "Option::is_none")]
-    pub devices: Option<Option<f64>>,
+    pub devices: Option<Option<u64>>,
     /// No plan is better than this.
     pub lower_bound: Option<f64>,
     /// What is proven.
@@ -305,11 +316,19 @@ mod present {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[expect(clippy::ref_option, reason = "the signature that serde calls")]
-    pub(super) fn serialize<S: Serializer>(value: &Option<Option<f64>>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S, T>(value: &Option<Option<T>>, to: S) -> Result<S::Ok, S::Error>
+    where
+        S: Serializer,
+        T: Serialize + Copy,
+    {
         value.flatten().serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<f64>>, D::Error> {
+    pub(super) fn deserialize<'de, D, T>(from: D) -> Result<Option<Option<T>>, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: Deserialize<'de>,
+    {
         Option::deserialize(from).map(Some)
     }
 }

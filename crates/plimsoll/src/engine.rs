@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use plimsoll_balance::EngineRules;
 use plimsoll_export::llama_cpp::{self, Blocks};
-use plimsoll_model::{EngineProfile, ModelSpec, Padding, Request, ResolvedContext};
+use plimsoll_model::{EngineProfile, ModelSpec, Request, ResolvedContext};
 use plimsoll_units::Bytes;
 
 /// Which engine will carry a plan out.
@@ -31,19 +31,6 @@ impl Engine {
         match self {
             Self::LlamaCpp => EngineProfile::LLAMA_CPP,
             Self::None => EngineProfile::NONE,
-        }
-    }
-
-    /// The engine whose way to lay out a context that is.
-    pub(crate) fn of_profile(profile: &EngineProfile) -> Self {
-        if *profile == EngineProfile::LLAMA_CPP { Self::LlamaCpp } else { Self::None }
-    }
-
-    /// How tensors lie in the buffers of its processors.
-    pub const fn host_padding(self) -> Padding {
-        match self {
-            Self::LlamaCpp => Padding::Cpu,
-            Self::None => Padding::None,
         }
     }
 

@@ -52,11 +52,13 @@ pub fn meaning(
         let prepared = job.prepare(cache_ram).map_err(|error| match error {
             JobError::Estimate(error) => MeaningError::Estimate(error),
             JobError::Plan(error) => MeaningError::Plan(error),
-            // Preparing audits nothing.
-            JobError::Audit(_) => MeaningError::Plan(PlanError::NoDevices { stopped: Vec::new() }),
+            // Preparing asks nothing of the main node and audits nothing.
+            JobError::Audit(_) | JobError::NoMainMemory { .. } | JobError::UnknownMainMemory { .. } => {
+                MeaningError::Plan(PlanError::NoDevices { stopped: Vec::new() })
+            }
         })?;
         let priced =
-            price(snapshot, &prepared.workload, &prepared.rules, &PlanOptions::default(), &placement)?;
+            price(snapshot, &prepared.workload, &prepared.rules, &PlanOptions::default(), &placement, 0.0)?;
         Ok::<_, MeaningError>((prepared, priced))
     };
     let (mut prepared, mut priced) = with(flags.cache_ram)?;

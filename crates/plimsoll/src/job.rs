@@ -1,24 +1,29 @@
 //! The main job: a model, a cluster and a request in; a plan that knows its command line out.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use plimsoll_balance::{
-    EngineRules, Finding, Objective, Plan, PlanError, PlanOptions, Refusal, Workload, audit, plan,
+    EngineRules, Finding, Objective, Placement, Plan, PlanError, PlanOptions, Refusal, Workload, audit, plan,
+    price,
 };
-use plimsoll_cluster::{ClusterSnapshot, GpuBackend};
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node};
 use plimsoll_export::llama_cpp::{self, Command, ExportError, ModelFacts};
 use plimsoll_export::{CommandRecord, FormatError, PlanFile, Saved};
-use plimsoll_model::{ContextLength, EstimateError, ModelSpec, Padding, Request};
-use plimsoll_units::Bytes;
+use plimsoll_model::{ContextLength, EstimateError, ModelFormat, ModelSpec, Padding, Request};
+use plimsoll_units::{Bytes, DeviceRef, NodeId};
 
 use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
+
+/// What a cluster file calls the part of the host's memory that an integrated GPU maps.
+const GTT: &str = "gtt";
 
 /// A model to place on a cluster.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     pub(crate) model: &'a ModelSpec,
-    pub(crate) snapshot: &'a ClusterSnapshot,
+    pub(crate) snapshot: Cow<'a, ClusterSnapshot>,
     pub(crate) engine: Engine,
     pub(crate) request: Request,
     pub(crate) options: PlanOptions,
@@ -34,6 +39,22 @@ pub enum JobError {
     /// There is no plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The main node's memory is not told.
+    #[error(
+        "node {node} runs llama.cpp, which keeps the input in its memory: say how much it has (memory = …)"
+    )]
+    NoMainMemory {
+        /// The main node.
+        node: NodeId,
+    },
+    /// What is free of the main node's memory is not known.
+    #[error(
+        "node {node} runs llama.cpp, which keeps the input in its memory: say how much is free (memory_free = …)"
+    )]
+    UnknownMainMemory {
+        /// The main node.
+        node: NodeId,
+    },
     /// A plan was made and the auditor does not agree with it: a fault of this program, not of the input.
     #[error("the planner's plan does not pass the audit: {}", list(.0))]
     Audit(Vec<Finding>),
@@ -77,6 +98,7 @@ pub struct Planned {
     pub warnings: Vec<String>,
     name: String,
     architecture: String,
+    format: ModelFormat,
 }
 
 /// A workload under its rules.
@@ -86,7 +108,8 @@ pub(crate) struct Prepared {
 }
 
 impl<'a> Job<'a> {
-    /// A job. The engine's way to lay out a context replaces the request's.
+    /// A job. The engine's way to lay out a context replaces the request's, and devices that the engine has no name for
+    /// are left out: to llama.cpp the part of the host's memory that an integrated GPU maps is no device of its own.
     pub fn new(
         model: &'a ModelSpec,
         snapshot: &'a ClusterSnapshot,
@@ -95,6 +118,16 @@ impl<'a> Job<'a> {
         options: PlanOptions,
     ) -> Self {
         let request = Request { engine: engine.profile(), ..request };
+        let unnamed = |node: &Node| node.devices.iter().any(|device| device.id.as_str() == GTT);
+        let snapshot = if engine == Engine::LlamaCpp && snapshot.nodes.iter().any(unnamed) {
+            let mut named = snapshot.clone();
+            for node in &mut named.nodes {
+                node.devices.retain(|device| device.id.as_str() != GTT);
+            }
+            Cow::Owned(named)
+        } else {
+            Cow::Borrowed(snapshot)
+        };
         Self { model, snapshot, engine, request, options }
     }
 
@@ -104,10 +137,11 @@ impl<'a> Job<'a> {
     ///
     /// The request cannot be laid out, the model does not fit, or the input is wrong.
     pub fn plan(&self) -> Result<Planned, JobError> {
+        self.check_main()?;
         let (context, choice) = context::choose(self)?;
         let job = Self { request: Request { context, ..self.request }, ..self.clone() };
         let (prepared, plan, cache_ram) = job.plan_with_cache()?;
-        audit(&plan, self.snapshot, &prepared.workload, &prepared.rules, &self.options)
+        audit(&plan, &self.snapshot, &prepared.workload, &prepared.rules, &self.options)
             .map_err(JobError::Audit)?;
         let warnings = job.warnings(cache_ram);
         Ok(job.planned(plan, prepared, choice, cache_ram, warnings))
@@ -134,38 +168,71 @@ impl<'a> Job<'a> {
             warnings,
             name: self.model.name().to_owned(),
             architecture: self.model.architecture().to_owned(),
+            format: self.model.format(),
         }
     }
 
-    /// llama.cpp's server caches prompts in up to 8 GiB of the host's memory. Where there is room that is charged; where
-    /// there is none, or layers need the host, the cache is switched off.
+    /// llama.cpp's server caches prompts in up to 8 GiB of the host's memory. The best plan without that cache keeps it
+    /// where it leaves room for it; else the cache is switched off.
     fn plan_with_cache(&self) -> Result<(Prepared, Plan, Option<Bytes>), JobError> {
-        if self.engine != Engine::LlamaCpp {
-            let prepared = self.prepare(Bytes::ZERO)?;
-            let plan = self.plan_prepared(&prepared, &self.options)?;
-            return Ok((prepared, plan, None));
-        }
-        let with_cache = self.prepare(llama_cpp::CACHE_RAM)?;
-        if let Ok(plan) = self.plan_prepared(&with_cache, &self.options)
-            && !self.host_holds_layers(&plan)
-        {
-            return Ok((with_cache, plan, None));
-        }
         let without = self.prepare(Bytes::ZERO)?;
         let plan = self.plan_prepared(&without, &self.options)?;
+        if self.engine != Engine::LlamaCpp || plan.stages.is_empty() {
+            return Ok((without, plan, None));
+        }
+        let with_cache = self.prepare(llama_cpp::CACHE_RAM)?;
+        let Prepared { workload, rules } = &with_cache;
+        let lower_bound = plan.value.lower_bound.unwrap_or(0.0);
+        let placement = self.placement(&plan, workload);
+        let priced = price(&self.snapshot, workload, rules, &self.options, &placement, lower_bound)?;
+        if priced.short_bytes.is_zero() {
+            return Ok((with_cache, priced.plan, None));
+        }
         Ok((without, plan, Some(Bytes::ZERO)))
     }
 
-    fn host_holds_layers(&self, plan: &Plan) -> bool {
-        plan.stages.iter().any(|stage| {
-            let device = self.snapshot.device(&stage.device);
-            !stage.layers.is_empty() && device.is_some_and(|(_, d)| d.backend == GpuBackend::Cpu)
+    /// Where a plan under llama.cpp's rules puts everything.
+    fn placement(&self, plan: &Plan, workload: &Workload) -> Placement {
+        let first = workload.footprints.first().and_then(|f| f.layers.first()).map_or(0, |layer| layer.index);
+        let place = |index: u32| usize::try_from(index.saturating_sub(first)).unwrap_or(usize::MAX);
+        let mut placement = Placement::default();
+        for stage in &plan.stages {
+            let on_host = self.is_main_host(&stage.device);
+            if on_host {
+                placement.on_host = place(stage.layers.end);
+            } else {
+                let layers = place(stage.layers.start)..place(stage.layers.end);
+                placement.devices.push((stage.device.clone(), layers));
+            }
+        }
+        placement
+    }
+
+    fn is_main_host(&self, device: &DeviceRef) -> bool {
+        let main = self.snapshot.main_node();
+        main.is_ok_and(|node| {
+            node.id == device.node && node.device(&device.device).is_none_or(Device::is_host)
         })
+    }
+
+    /// llama.cpp keeps the input and its own buffers in the main node's memory, so that has to be known.
+    fn check_main(&self) -> Result<(), JobError> {
+        let main = match (self.engine, self.snapshot.main_node()) {
+            (Engine::LlamaCpp, Ok(main)) => main,
+            // No main node at all is for the planner to say.
+            _ => return Ok(()),
+        };
+        let node = main.id.clone();
+        let Some(host) = main.host() else { return Err(JobError::NoMainMemory { node }) };
+        match main.pool(&host.pool) {
+            Some(pool) if pool.free.is_none() => Err(JobError::UnknownMainMemory { node }),
+            _ => Ok(()),
+        }
     }
 
     /// The bytes of every layer on every kind of device here, and the engine's charges.
     pub(crate) fn prepare(&self, cache_ram: Bytes) -> Result<Prepared, JobError> {
-        let base = self.model.footprint(&self.request, self.engine.host_padding())?;
+        let base = self.model.footprint(&self.request, self.request.engine.padding)?;
         let context = base.context;
         let mut footprints = vec![base];
         let mut by_backend = BTreeMap::new();
@@ -190,7 +257,7 @@ impl<'a> Job<'a> {
         prepared: &Prepared,
         options: &PlanOptions,
     ) -> Result<Plan, PlanError> {
-        plan(self.snapshot, &prepared.workload, &prepared.rules, options)
+        plan(&self.snapshot, &prepared.workload, &prepared.rules, options)
     }
 
     /// Whether some plan exists with this context, whatever its speed.
@@ -212,28 +279,43 @@ impl<'a> Job<'a> {
 
     pub(crate) fn warnings(&self, cache_ram: Option<Bytes>) -> Vec<String> {
         let mut warnings: Vec<String> = self.model.warnings().iter().map(ToString::to_string).collect();
-        if self.engine == Engine::LlamaCpp {
-            if cache_ram.is_some() {
-                warnings.push(
-                    "the host has no room for the server's prompt cache (8 GiB by default): it is switched off with \
-                     --cache-ram 0"
-                        .to_owned(),
-                );
-            }
-            match compute_facts(self.model) {
-                Some(facts) => {
-                    let (below, above) = llama_cpp::compute_error_band(facts.blocks);
-                    warnings.push(format!(
-                        "compute buffers are estimates: measured ones of such models were {below} % below to {above} % above"
-                    ));
-                }
-                None => warnings.push(
-                    "the model tells nothing of its width: compute buffers are not charged, only the margin covers them"
-                        .to_owned(),
-                ),
-            }
+        warnings.extend(self.beyond_training());
+        if self.engine != Engine::LlamaCpp {
+            return warnings;
         }
+        if matches!(self.snapshot, Cow::Owned(_)) {
+            warnings.push("llama.cpp has no device for the host memory that an integrated GPU maps (gtt): it is left out".to_owned());
+        }
+        if cache_ram.is_some() {
+            warnings.push(
+                "this plan leaves less than the 8 GiB that the server's prompt cache may take on the host: it is switched \
+                 off (--cache-ram 0)"
+                    .to_owned(),
+            );
+        }
+        warnings.push(match compute_facts(self.model) {
+            Some(facts) => {
+                let (below, above) = llama_cpp::compute_error_band(facts.blocks);
+                format!("compute buffers are estimates: measured ones of such models were {below} % below to {above} % above")
+            }
+            None => "the model tells nothing of its width: compute buffers are not charged, only the margin covers them"
+                .to_owned(),
+        });
         warnings
+    }
+
+    /// What to say of a context that is longer than the model knows.
+    fn beyond_training(&self) -> Option<String> {
+        let trained = self.model.trained_context()?;
+        let asked = self.model.context(&self.request).ok()?.per_sequence;
+        // The engine rounds up, which is nobody's wish.
+        let rounded =
+            trained.checked_next_multiple_of(self.request.engine.cell_multiple.max(1)).unwrap_or(trained);
+        (asked > rounded).then(|| {
+            format!(
+                "a sequence of {asked} tokens is longer than the {trained} that the model was trained for"
+            )
+        })
     }
 }
 
@@ -243,7 +325,7 @@ impl Planned {
         &self.name
     }
 
-    /// The command line, where the engine has one. `path` is the model file as the person gave it.
+    /// The command line, where the engine has one: llama.cpp for a GGUF file. `path` is the model file as the person gave it.
     ///
     /// # Errors
     ///
@@ -251,7 +333,7 @@ impl Planned {
     pub fn command(&self, path: &str, snapshot: &ClusterSnapshot) -> Result<Option<Command>, ExportError> {
         let footprint = self.workload.footprints.first();
         match (self.engine, footprint) {
-            (Engine::LlamaCpp, Some(footprint)) => {
+            (Engine::LlamaCpp, Some(footprint)) if self.format == ModelFormat::Gguf => {
                 let facts = ModelFacts {
                     path,
                     nextn: footprint.nextn,
@@ -260,12 +342,17 @@ impl Planned {
                 };
                 llama_cpp::command(&self.plan, snapshot, &self.request, &facts).map(Some)
             }
+            // llama.cpp runs GGUF files only.
             (Engine::LlamaCpp | Engine::None, _) => Ok(None),
         }
     }
 
-    /// The plan as it lies in a file.
-    pub fn to_file(&self, command: Option<&Command>) -> PlanFile {
+    /// The plan as it lies in a file, sealed.
+    ///
+    /// # Errors
+    ///
+    /// A number that JSON cannot carry; the planner gives none.
+    pub fn to_file(&self, command: Option<&Command>) -> Result<PlanFile, FormatError> {
         let mut file = PlanFile::from_plan(&Saved {
             plan: &self.plan,
             workload: &self.workload,
@@ -282,7 +369,7 @@ impl Planned {
             file.commands =
                 lines.map(|line| CommandRecord { node: line.node.clone(), line: line.to_string() }).collect();
         }
-        file
+        file.sealed()
     }
 }
 
@@ -336,7 +423,7 @@ pub fn check(file: &PlanFile, snapshot: &ClusterSnapshot) -> Result<Checked, Che
 /// The request cannot be laid out for this model, or the file holds words without a meaning.
 pub fn digest_for(model: &ModelSpec, file: &PlanFile) -> Result<String, DigestError> {
     let request = file.request()?;
-    let footprint = model.footprint(&request, Engine::of_profile(&request.engine).host_padding())?;
+    let footprint = model.footprint(&request, request.engine.padding)?;
     Ok(plimsoll_export::layer_digest(model.architecture(), &footprint))
 }
 

@@ -1,5 +1,7 @@
 //! What would make it fit: single changes, each planned again before it is told.
 
+use std::borrow::Cow;
+
 use plimsoll_balance::Refusal;
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Pool};
 use plimsoll_model::{CacheType, ContextLength, Request};
@@ -31,7 +33,7 @@ pub enum Change {
     },
     /// One more device on the main node, or on the first one.
     AddDevice {
-        /// Its memory, rounded up to a tenth of a gigabyte.
+        /// Its memory, what the engine keeps free of it included.
         memory: Bytes,
     },
 }
@@ -95,27 +97,30 @@ fn smaller_context(job: &Job<'_>) -> Option<u64> {
     Some(low * 256)
 }
 
-/// The smallest device, in tenths of a gigabyte, that makes it fit when it is added.
+/// The smallest device that makes it fit when it is added, rounded up to two digits of what is short, at most to a tenth
+/// of a gigabyte.
 fn one_more_device(job: &Job<'_>, refusal: &Refusal) -> Option<Bytes> {
-    const TENTH: u64 = 100_000_000;
-    let fits = |tenths: u64| {
-        let snapshot = with_device(job.snapshot, Bytes::new(TENTH).saturating_mul(tenths));
+    let short = refusal.short_bytes.get();
+    let step = 10_u64.pow(short.max(1).ilog10().saturating_sub(1)).min(100_000_000);
+    let fits = |steps: u64| {
+        let snapshot = with_device(&job.snapshot, Bytes::new(step).saturating_mul(steps));
         snapshot.is_some_and(|snapshot| {
-            let job = Job { snapshot: &snapshot, ..job.clone() };
+            let job = Job { snapshot: Cow::Owned(snapshot), ..job.clone() };
             matches!(job.fits_as_it_is(), Ok(true))
         })
     };
     // Something that holds the whole model beside its charges is enough, or no single device is.
-    let mut high = refusal.short_bytes.get() / TENTH + 1;
+    let mut low = 0;
+    let mut high = short / step + 1;
     let mut doublings = 0;
     while !fits(high) {
+        low = high;
         high = high.checked_mul(2)?;
         doublings += 1;
-        if doublings > 12 {
+        if doublings > 40 {
             return None;
         }
     }
-    let mut low = 0;
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if fits(middle) {
@@ -124,7 +129,7 @@ fn one_more_device(job: &Job<'_>, refusal: &Refusal) -> Option<Bytes> {
             low = middle;
         }
     }
-    Some(Bytes::new(TENTH).saturating_mul(high))
+    Some(Bytes::new(step).saturating_mul(high))
 }
 
 /// The cluster with one more device on its main node, or on the first one where none is marked.

@@ -49,7 +49,7 @@ fn every_example_is_planned_onto_every_cluster_for_every_objective() {
                     assert_eq!(command.is_some(), engine == Engine::LlamaCpp);
 
                     // A plan that was saved is read back, and still holds.
-                    let text = planned.to_file(command.as_ref()).to_text().unwrap();
+                    let text = planned.to_file(command.as_ref()).unwrap().to_text().unwrap();
                     let file = PlanFile::parse(&text).unwrap();
                     assert!(file.to_text().unwrap() == text, "{} {objective:?} {engine}", model.name());
                     let checked = check(&file, &snapshot).unwrap();
@@ -188,11 +188,81 @@ fn a_prompt_cache_is_charged_where_there_is_room_and_switched_off_where_not() {
 }
 
 #[test]
+fn equal_cards_are_not_split_over_for_nothing() {
+    // The sum of two stages on equal cards is the time of one, but for the last digits.
+    let snapshot = home("two-cards.toml");
+    for (name, contexts) in [
+        ("llama-3.1-8b-q4_k_m.gguf", [2048, 4096, 8192, 16_384, 32_768]),
+        ("qwen3-30b-a3b-q4_k_m.gguf", [2048, 4096, 8192, 12_288, 16_384]),
+    ] {
+        let model = example(name);
+        for context in contexts {
+            for engine in [Engine::LlamaCpp, Engine::None] {
+                let job = Job::new(&model, &snapshot, engine, request(context), PlanOptions::default());
+                let plan = job.plan().unwrap().plan;
+                let cards = plan.stages.iter().filter(|s| s.device.device.as_str() != "host").count();
+                assert_eq!(cards, 1, "{name} {context} {engine}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_main_node_has_to_tell_its_memory() {
+    let model = example("llama-3.1-8b-q4_k_m.gguf");
+    let error = |text: &str| {
+        let snapshot = cluster::file::parse_cluster(text).unwrap().snapshot;
+        let job = Job::new(&model, &snapshot, Engine::LlamaCpp, request(4096), PlanOptions::default());
+        job.plan().unwrap_err().to_string()
+    };
+    let card = "[[node.device]]\nid = \"CUDA0\"\nmemory = \"24GiB\"\n";
+    let without = error(&format!("[[node]]\nid = \"a\"\n{card}"));
+    assert!(without.starts_with("node a runs llama.cpp"), "{without}");
+    let unknown =
+        error(&format!("[[node]]\nid = \"a\"\nmemory = \"8GiB\"\nmemory_free = \"unknown\"\n{card}"));
+    assert!(unknown.ends_with("(memory_free = …)"), "{unknown}");
+}
+
+#[test]
+fn the_part_of_memory_that_an_apu_maps_is_no_device_of_llama_cpp() {
+    let model = example("llama-3.1-8b-q4_k_m.gguf");
+    let snapshot = cluster::file::parse_cluster(
+        "[[node]]\nid = \"a\"\nmemory = \"32GiB\"\n\
+         [[node.device]]\nid = \"ROCm0\"\nmemory = \"4GiB\"\ngtt = \"16GiB\"\nbackend = \"rocm\"\n",
+    )
+    .unwrap()
+    .snapshot;
+    let uses_gtt = |engine| {
+        let job = Job::new(&model, &snapshot, engine, request(4096), PlanOptions::default());
+        let planned = job.plan().unwrap();
+        planned.plan.stages.iter().any(|stage| stage.device.device.as_str() == "gtt")
+    };
+    assert!(!uses_gtt(Engine::LlamaCpp));
+    assert!(uses_gtt(Engine::None));
+}
+
+#[test]
+fn a_plan_that_was_edited_breaks_its_seal() {
+    let model = example("llama-3.1-8b-q4_k_m.gguf");
+    let snapshot = home("two-cards.toml");
+    let job = Job::new(&model, &snapshot, Engine::LlamaCpp, request(8192), PlanOptions::default());
+    let planned = job.plan().unwrap();
+    let command = planned.command("m.gguf", &snapshot).unwrap();
+    let text = planned.to_file(command.as_ref()).unwrap().to_text().unwrap();
+    for (from, to) in [("-c 8192", "-c 9999"), ("\"ubatch\": 512", "\"ubatch\": 511"), ("b11434", "b1")] {
+        let edited = text.replacen(from, to, 1);
+        assert_ne!(edited, text);
+        let error = PlanFile::parse(&edited).unwrap_err().to_string();
+        assert!(error.contains("changed by hand"), "{error}");
+    }
+}
+
+#[test]
 fn a_plan_for_another_cluster_says_what_has_changed() {
     let model = example("llama-3.1-70b-q4_k_m.gguf");
     let snapshot = home("home-lab.toml");
     let job = Job::new(&model, &snapshot, Engine::LlamaCpp, request(32_768), PlanOptions::default());
-    let file = job.plan().unwrap().to_file(None);
+    let file = job.plan().unwrap().to_file(None).unwrap();
     // A machine is gone.
     let mut gone = snapshot.clone();
     gone.nodes.retain(|node| node.id.as_str() != "rig");
@@ -219,7 +289,9 @@ proptest! {
         let model = example("llama-3.1-8b-q4_k_m.gguf");
         let snapshot = home("two-cards.toml");
         let job = Job::new(&model, &snapshot, Engine::LlamaCpp, request(8192), PlanOptions::default());
-        let mut text = job.plan().unwrap().to_file(None).to_text().unwrap();
+        // Without a seal, so that an edit comes through to the checker.
+        let file = PlanFile { seal: None, ..job.plan().unwrap().to_file(None).unwrap() };
+        let mut text = file.to_text().unwrap();
         let at = at % text.len();
         if text.is_char_boundary(at) {
             let end = (at + with.len()).min(text.len());

@@ -27,7 +27,7 @@ pub enum IdError {
     },
     /// It holds a character that would break a command line or `node/device`.
     #[error(
-        "the {what} id {text:?} holds {character:?}; white space, control characters and / , = \" ' are not allowed"
+        "the {what} id {text:?} holds {character:?}; white space, control and invisible characters and / , = \" ' are not allowed"
     )]
     Character {
         /// What was to be named.
@@ -46,7 +46,11 @@ fn check(what: &'static str, text: &str) -> Result<(), IdError> {
     if text.len() > LONGEST {
         return Err(IdError::TooLong { what, len: text.len() });
     }
-    let bad = |c: &char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ',' | '=' | '"' | '\'');
+    // Marks of direction and width zero would make two names look the same.
+    let unseen = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let bad = |c: &char| {
+        c.is_whitespace() || c.is_control() || unseen(*c) || matches!(c, '/' | ',' | '=' | '"' | '\'')
+    };
     match text.chars().find(bad) {
         Some(character) => Err(IdError::Character { what, text: text.to_owned(), character }),
         None => Ok(()),
@@ -180,7 +184,7 @@ mod tests {
     #[test]
     fn a_name_can_stand_in_a_command_line() {
         assert_eq!(NodeId::new("tower").unwrap().to_string(), "tower");
-        for bad in ["", "a b", "a/b", "a,b", "a=b", "a\n", "a\"b"] {
+        for bad in ["", "a b", "a/b", "a,b", "a=b", "a\n", "a\"b", "a\u{202e}b", "\u{200b}"] {
             assert!(DeviceId::new(bad).is_err(), "{bad:?}");
         }
         assert!(PoolId::new("x".repeat(128)).is_ok());

@@ -27,7 +27,7 @@ pub(super) fn run(args: &CheckArgs, flags: &str, cli: &Cli) -> Outcome {
     let meaning = plimsoll::meaning(&model, &snapshot, &flags).map_err(Failure::input)?;
     let fits = meaning.short_bytes.is_zero();
     if cli.json {
-        let plan = meaning.planned.to_file(None);
+        let plan = meaning.planned.to_file(None).map_err(Failure::internal)?;
         let record = Record { plan, fits, short_bytes: meaning.short_bytes.get() };
         let stdout = serde_json::to_string_pretty(&record).map_err(Failure::internal)? + "\n";
         return if fits { Ok(stdout) } else { Err(Failure::Refused { stdout, stderr: String::new() }) };

@@ -1,6 +1,6 @@
 //! A plan as a table with a bar for each device.
 
-use plimsoll::balance::{Objective, Optimality, Stage};
+use plimsoll::balance::{HostUse, Objective, Optimality, Stage, StoppedBy};
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::export::assumption_text;
 use plimsoll::export::llama_cpp::Command;
@@ -8,7 +8,7 @@ use plimsoll::model::{ModelSpec, Request};
 use plimsoll::units::Bytes;
 use plimsoll::{ContextChoice, Planned};
 
-use super::{command, devices_line, per_cent, seconds, stopped_line, table, text, width, wrap};
+use super::{clean, command, left_out, per_cent, seconds, shorten, stopped_line, table, text, width, wrap};
 
 /// The whole answer to `plan`.
 pub(crate) fn plan(
@@ -24,9 +24,8 @@ pub(crate) fn plan(
     out.push_str("  █ weights  ▓ context  ▒ engine  · free\n\n");
     out.push_str(&wrap(&value(planned), "  "));
     out.push('\n');
-    let left_out = devices_line(planned, snapshot);
-    if !left_out.is_empty() {
-        out.push_str(&wrap(&left_out, "  "));
+    for line in left_out(planned, snapshot) {
+        out.push_str(&wrap(&line, "  "));
         out.push('\n');
     }
     for assumption in &planned.plan.assumed {
@@ -38,7 +37,11 @@ pub(crate) fn plan(
         out.push('\n');
     }
     if verbose {
-        for stopped in &planned.plan.stopped {
+        for stage in &planned.plan.stages {
+            out.push_str(&wrap(&bytes_line(stage), "  "));
+            out.push('\n');
+        }
+        for stopped in planned.plan.stopped.iter().filter(|s| s.reason != StoppedBy::NotNeeded) {
             out.push_str(&wrap(&format!("stopped: {}", stopped_line(stopped)), "  "));
             out.push('\n');
         }
@@ -55,8 +58,8 @@ fn head(planned: &Planned, model: &ModelSpec) -> String {
     let kv = Bytes::saturating_sum(layers.iter().map(|l| l.kv_bytes));
     let mut lines = vec![format!(
         "{}: {}, {} layers, {} of weights",
-        planned.name(),
-        model.architecture(),
+        clean(planned.name()),
+        clean(model.architecture()),
         layers.len(),
         model.file_bytes().scaled()
     )];
@@ -94,7 +97,7 @@ fn devices(planned: &Planned) -> String {
         .map(|stage| {
             let used = used(stage);
             [
-                stage.device.to_string(),
+                shorten(&stage.device.to_string(), 30),
                 layers(stage),
                 per_cent(used, stage.budget_bytes),
                 of_budget(used, stage.budget_bytes),
@@ -119,6 +122,19 @@ fn devices(planned: &Planned) -> String {
         table.add_row(row);
     }
     text(&table)
+}
+
+/// Every byte of a stage.
+fn bytes_line(stage: &Stage) -> String {
+    format!(
+        "bytes: {}: weights {}, context {}, engine {}, of {}: {} free",
+        stage.device,
+        stage.weights_bytes.get(),
+        stage.kv_bytes.get(),
+        stage.overhead_bytes.get(),
+        stage.budget_bytes.get(),
+        stage.slack_bytes.get()
+    )
 }
 
 fn used(stage: &Stage) -> Bytes {
@@ -192,11 +208,20 @@ fn value(planned: &Planned) -> String {
         (_, None) => "it fits; no speed is known, so no time is told".to_owned(),
     };
     let proof = match plan.value.optimality {
+        Optimality::Proven if host_comes_last(planned) => {
+            "no other plan that keeps layers off the host where it can is better (proven)".to_owned()
+        }
         Optimality::Proven => "no other plan is better (proven)".to_owned(),
         Optimality::Within(gap) => format!("no plan is more than {:.1} % better", gap * 100.0),
         Optimality::Unproven => "whether another plan is better is not proven".to_owned(),
     };
     format!("{what}; {proof}")
+}
+
+/// Whether the host holds layers only where nothing else would fit: that comes before the objective.
+fn host_comes_last(planned: &Planned) -> bool {
+    planned.rules.host == HostUse::FirstLayersOfMain
+        && matches!(planned.plan.objective, Objective::Fit | Objective::Balanced)
 }
 
 fn commands(lines: &Command) -> String {

@@ -6,16 +6,16 @@ use plimsoll::Planned;
 use plimsoll::balance::StoppedBy;
 use plimsoll::cluster::ClusterSnapshot;
 
-/// Which devices the plan leaves out, and why.
-pub(crate) fn devices_line(planned: &Planned, snapshot: &ClusterSnapshot) -> String {
+/// Which devices the plan leaves out, and why: a line for each reason.
+pub(crate) fn left_out(planned: &Planned, snapshot: &ClusterSnapshot) -> Vec<String> {
     let used = |device: &plimsoll::units::DeviceRef| planned.plan.stages.iter().any(|s| s.device == *device);
-    let mut parts = Vec::new();
+    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
     for stopped in &planned.plan.stopped {
         if used(&stopped.device) || snapshot.device(&stopped.device).is_none() {
             continue;
         }
         let why = match &stopped.reason {
-            StoppedBy::NotNeeded => "the plan is no better with it",
+            StoppedBy::NotNeeded => "no gain",
             StoppedBy::Layer { .. } => "no layer fits",
             StoppedBy::Overhead { .. } => "too small for the engine's own buffers",
             StoppedBy::Drained => "drained",
@@ -24,9 +24,13 @@ pub(crate) fn devices_line(planned: &Planned, snapshot: &ClusterSnapshot) -> Str
             StoppedBy::NotAsked => "not among the nodes to use",
             StoppedBy::DeviceLimit { .. } => "no more devices may be used",
         };
-        parts.push(format!("{} ({why})", stopped.device));
+        match by_reason.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, devices)) => devices.push(stopped.device.to_string()),
+            None => by_reason.push((why, vec![stopped.device.to_string()])),
+        }
     }
-    if parts.is_empty() { String::new() } else { format!("left out: {}", parts.join(", ")) }
+    let lines = by_reason.iter().map(|(why, devices)| format!("left out ({why}): {}", devices.join(", ")));
+    lines.collect()
 }
 
 /// Numbers in order, runs taken together: `0-9, 12, 15-17`.

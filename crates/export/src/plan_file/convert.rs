@@ -65,6 +65,7 @@ impl PlanFile {
                 stopped: plan.stopped.iter().map(StoppedRecord::from_stopped).collect(),
                 warnings: saved.warnings.to_vec(),
             },
+            seal: None,
             commands: Vec::new(),
         }
     }
@@ -87,7 +88,28 @@ impl PlanFile {
         if computed != file.model.digest {
             return Err(FormatError::Digest { computed, stored: file.model.digest.clone() });
         }
+        if let Some(stored) = &file.seal {
+            let computed = file.compute_seal()?;
+            if computed != *stored {
+                return Err(FormatError::Seal { computed, stored: stored.clone() });
+            }
+        }
         Ok(file)
+    }
+
+    /// The same plan with a seal over all of it.
+    ///
+    /// # Errors
+    ///
+    /// A number that JSON cannot carry; the planner gives none.
+    pub fn sealed(self) -> Result<Self, FormatError> {
+        let seal = self.compute_seal()?;
+        Ok(Self { seal: Some(seal), ..self })
+    }
+
+    fn compute_seal(&self) -> Result<String, FormatError> {
+        let text = serde_json::to_string(&Self { seal: None, ..self.clone() })?;
+        Ok(hex(&Sha256::digest(text.as_bytes())))
     }
 
     /// The text that goes into a file, with a line break at the end.
@@ -376,7 +398,7 @@ impl ModelRecord {
             let RunRecord { count, weights_bytes, kv_bytes, read_bytes, cut } = run;
             hash.update(format!("{count} {weights_bytes} {kv_bytes} {read_bytes} {}\n", u8::from(*cut)));
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash.finalize())
     }
 
     fn of(name: &str, architecture: &str, footprint: Option<&Footprint>) -> Self {
@@ -398,6 +420,10 @@ impl ModelRecord {
         record.digest = record.layer_digest();
         record
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The digest of a model's layer facts for one request, as a saved plan holds it.
@@ -486,7 +512,7 @@ impl ValueRecord {
         };
         let mut record = Self { lower_bound: value.lower_bound, optimality, gap, ..Self::default() };
         match objective {
-            Objective::Fit => record.devices = Some(value.value),
+            Objective::Fit => record.devices = Some(value.value.map(whole)),
             Objective::Throughput => record.bottleneck_seconds = Some(value.value),
             Objective::Latency => record.seconds_per_token = Some(value.value),
             Objective::Balanced => record.largest_fraction = Some(value.value),
@@ -496,7 +522,7 @@ impl ValueRecord {
 
     fn to_value(self, objective: Objective) -> PlanValue {
         let value = match objective {
-            Objective::Fit => self.devices,
+            Objective::Fit => self.devices.map(|devices| devices.map(exact)),
             Objective::Throughput => self.bottleneck_seconds,
             Objective::Latency => self.seconds_per_token,
             Objective::Balanced => self.largest_fraction,
@@ -508,6 +534,21 @@ impl ValueRecord {
         };
         PlanValue { value: value.flatten(), lower_bound: self.lower_bound, optimality }
     }
+}
+
+/// A count that travelled as a floating-point number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count of devices is small and whole"
+)]
+fn whole(count: f64) -> u64 {
+    count.round().max(0.0) as u64
+}
+
+/// A count as the planner compares it.
+fn exact(count: u64) -> f64 {
+    Bytes::new(count).as_f64()
 }
 
 impl StoppedRecord {

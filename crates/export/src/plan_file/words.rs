@@ -118,7 +118,7 @@ pub fn assumption_text(assumption: &Assumption) -> String {
             format!("{device} bandwidth {rate} ({})", if *by_name { "by name" } else { "by kind" })
         }
         Assumption::Link { between: [a, b], rate, latency } => {
-            format!("{a} to {b} {rate}, {} µs (nothing is said of that link)", latency.as_micros())
+            format!("{a} to {b} at {rate}, {latency:?} (the cluster does not tell all of it)")
         }
         Assumption::UnknownSpeed { device } => {
             format!("{device} is as fast as the others (nothing is known of it)")

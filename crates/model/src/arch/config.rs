@@ -46,6 +46,13 @@ impl<'a> Config<'a> {
         Ok(self.number(keys)?.unwrap_or(otherwise))
     }
 
+    /// How many blocks for next-token prediction it tells of.
+    pub(crate) fn next_token_blocks(&self) -> Result<usize, SpecError> {
+        let told =
+            self.number_or(&["num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers"], 0)?;
+        Ok(usize::try_from(told).unwrap_or(usize::MAX))
+    }
+
     fn flag(&self, key: &str) -> Option<bool> {
         self.get(&[key]).and_then(|(_, value)| value.as_bool())
     }

@@ -81,7 +81,7 @@ pub enum SpecError {
         blocks: u64,
     },
     /// A tensor of a layer that the header does not count.
-    #[error("tensor '{}' belongs to layer {layer}, but the header counts {layers} layers", shown(.tensor))]
+    #[error("tensor '{}' belongs to layer {layer}, but only {layers} layers are counted", shown(.tensor))]
     LayerOutOfRange {
         /// The tensor.
         tensor: String,

@@ -13,7 +13,8 @@ const MOST_NEXTN: usize = 64;
 impl ModelSpec {
     /// Reads a checkpoint as a model; `name` is what to call it.
     ///
-    /// Blocks beyond the `num_hidden_layers` of its `config.json` are those for next-token prediction.
+    /// Blocks beyond the `num_hidden_layers` of its `config.json` are those for next-token prediction, as many as it
+    /// tells of.
     ///
     /// # Errors
     ///
@@ -31,7 +32,8 @@ impl ModelSpec {
             _ => None,
         });
         let beyond = blocks.max().map_or(0, |last| last.saturating_add(1).saturating_sub(layers));
-        if beyond <= MOST_NEXTN {
+        // A family without next-token blocks has no layers beyond those that it counts: one more is a wrong count.
+        if beyond <= config.next_token_blocks()?.min(MOST_NEXTN) {
             shape.nextn = beyond;
             shape.layers.resize(layers + beyond, LayerShape::default());
         }

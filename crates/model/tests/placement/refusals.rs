@@ -106,7 +106,7 @@ fn headers_that_contradict_themselves_are_refused() {
     header.tensors.push(tensor("blk.2.attn_q.weight".to_owned(), &[64], TensorType::F32));
     assert_eq!(
         error(&header),
-        "tensor 'blk.2.attn_q.weight' belongs to layer 2, but the header counts 2 layers"
+        "tensor 'blk.2.attn_q.weight' belongs to layer 2, but only 2 layers are counted"
     );
     header = facts(2, ("attention.head_count_kv", list([1, 2, 3])));
     assert_eq!(error(&header), "key 'llama.attention.head_count_kv' lists 3 items for 2 layers");
