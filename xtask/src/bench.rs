@@ -42,10 +42,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let metadata = shell::metadata()?;
     let chosen = chosen(&metadata, &args.name)?;
     let criterion = metadata.target_directory.join("criterion").into_std_path_buf();
+    // The whole command is measured as people run it.
+    shell::show(shell::cargo().args(["build", "--release", "--package", "plimsoll-cli"]))?;
+    let binary = metadata.target_directory.join("release").join("plimsoll").into_std_path_buf();
     warn_when_busy();
     let started = now();
     for name in &chosen {
-        shell::show(&mut bench(name, args, &criterion))?;
+        shell::show(bench(name, args, &criterion).env("PLIMSOLL_BIN", &binary))?;
     }
     warn_when_busy();
     let figures = collect(&criterion, started, args.against.as_deref())?;
