@@ -33,7 +33,7 @@ enum Chore {
     Tidy,
     /// Run the fuzz targets of the model readers for a while each.
     Fuzz(fuzz::FuzzArgs),
-    /// Run benches and print medians, slow ends and ratios to their peers.
+    /// Run benches and print medians, fast ends and ratios to their peers.
     Bench(bench::BenchArgs),
     /// Check that a version can be released; `--execute` tags it.
     Release(release::ReleaseArgs),

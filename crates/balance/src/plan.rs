@@ -52,6 +52,13 @@ pub struct Stage {
     pub seconds: Option<f64>,
 }
 
+impl Stage {
+    /// What lies here in all, saturating.
+    pub const fn used_bytes(&self) -> Bytes {
+        self.weights_bytes.saturating_add(self.kv_bytes).saturating_add(self.overhead_bytes)
+    }
+}
+
 /// How good a plan is, in the objective's own unit.
 ///
 /// Fit: devices used. Throughput: the largest stage time, seconds. Latency: the sum of stage times and hops, seconds.

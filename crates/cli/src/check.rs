@@ -29,7 +29,7 @@ pub(crate) fn run(args: &CheckArgs, cli: &Cli) -> Outcome {
     }
     let file = read(&args.file)?;
     if let Some(model) = &args.model {
-        same_model(&file, model)?;
+        same_model(&file, model, cli.json)?;
     }
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
     let checked = plimsoll::check(&file, &snapshot).map_err(Failure::input)?;
@@ -49,29 +49,38 @@ fn read(path: &Path) -> Result<PlanFile, Failure> {
 }
 
 /// Whether the layer facts of a model give the digest of the plan.
-fn same_model(file: &PlanFile, path: &Path) -> Result<(), Failure> {
+fn same_model(file: &PlanFile, path: &Path, json: bool) -> Result<(), Failure> {
     let model = input::open_model(path)?;
     let digest = plimsoll::digest_for(&model, file).map_err(Failure::input)?;
     if digest == file.model.digest {
         return Ok(());
     }
-    let stderr = format!(
+    let finding = format!(
         "the plan was made for another model: {} has the digest {digest}, the plan says {} ({})",
         path.display(),
         file.model.digest,
         file.model.name
     );
-    Err(Failure::Refused { stdout: String::new(), stderr: show::wrap(&stderr, "  ") })
+    if !json {
+        return Err(Failure::Refused { stdout: String::new(), stderr: show::wrap(&finding, "  ") });
+    }
+    let stdout = record(file, vec![finding], Vec::new())?;
+    Err(Failure::Refused { stdout, stderr: String::new() })
 }
 
 fn json(file: &PlanFile, checked: &Checked) -> Outcome {
+    let broken = checked.broken.iter().map(ToString::to_string).collect();
+    record(file, broken, checked.changed.iter().map(change).collect())
+}
+
+fn record(file: &PlanFile, findings: Vec<String>, changed: Vec<String>) -> Outcome {
     let record = Record {
         format: "plimsoll.check/1",
-        fits: checked.broken.is_empty(),
+        fits: findings.is_empty(),
         model: &file.model.name,
         digest: &file.model.digest,
-        findings: checked.broken.iter().map(ToString::to_string).collect(),
-        changed: checked.changed.iter().map(change).collect(),
+        findings,
+        changed,
     };
     Ok(serde_json::to_string_pretty(&record).map_err(Failure::internal)? + "\n")
 }

@@ -1,5 +1,7 @@
 //! `plimsoll inspect`.
 
+use std::collections::BTreeMap;
+
 use plimsoll::model::{ClassBytes, Footprint, ModelSpec, Request};
 use plimsoll::units::Bytes;
 use serde::Serialize;
@@ -88,6 +90,16 @@ struct Shown<'a> {
     footprint: &'a Footprint,
     rows: &'a [Row],
     per_token: Bytes,
+}
+
+/// What makes two layers alike.
+type Sizes = [Bytes; 7];
+
+impl Row {
+    fn sizes(&self) -> Sizes {
+        let ClassBytes { attention, ffn, experts, norms, other } = self.classes;
+        [self.weights, self.kv, attention, ffn, experts, norms, other]
+    }
 }
 
 pub(crate) fn run(args: &InspectArgs, cli: &Cli) -> Outcome {
@@ -221,10 +233,11 @@ fn table(model: &ModelSpec, shown: &Shown<'_>, verbose: bool) -> String {
     }
     let context = footprint.context;
     let types = format!("{}/{}", request.cache_type_k, request.cache_type_v);
+    // A unified cache is there once, whoever shares it.
+    let many = if context.streams > 1 { format!("{} x ", context.streams) } else { String::new() };
     if context.total > 0 {
         lines.push(format!(
-            "context of {} x {} tokens, {types} cache, as {} lays it out: {} ({} bytes a token)",
-            request.parallel,
+            "context of {many}{} tokens, {types} cache, as {} lays it out: {} ({} bytes a token)",
             context.per_sequence,
             request.engine.name,
             cache(footprint).scaled(),
@@ -256,15 +269,12 @@ type ClassPick = fn(&ClassBytes) -> Bytes;
 
 /// Layers of the same sizes on one row.
 fn layers(rows: &[Row], verbose: bool) -> String {
-    let mut kinds: Vec<(&Row, Vec<u32>)> = Vec::new();
+    let mut by_size: BTreeMap<Sizes, (&Row, Vec<u32>)> = BTreeMap::new();
     for row in rows {
-        let same =
-            |other: &Row| other.weights == row.weights && other.kv == row.kv && other.classes == row.classes;
-        match kinds.iter_mut().find(|(other, _)| same(other)) {
-            Some((_, indices)) => indices.push(row.index),
-            None => kinds.push((row, vec![row.index])),
-        }
+        by_size.entry(row.sizes()).or_insert_with(|| (row, Vec::new())).1.push(row.index);
     }
+    let mut kinds: Vec<(&Row, Vec<u32>)> = by_size.into_values().collect();
+    kinds.sort_by_key(|(row, _)| row.index);
     let some = |pick: ClassPick| rows.iter().any(|row| !pick(&row.classes).is_zero());
     // Norms are a few kilobytes: told apart in the JSON only, so that the table fits.
     let classes: [(&str, ClassPick); 4] = [

@@ -4,7 +4,7 @@ mod plan;
 mod report;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use plimsoll::balance::Stopped;
+use plimsoll::balance::{Stage, Stopped};
 use plimsoll::export::stopped_text;
 use plimsoll::units::Bytes;
 
@@ -105,8 +105,23 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     format!("{first}…{last}")
 }
 
+/// What a stage holds, in parts: `input`, `0-39`, `head`.
+pub(crate) fn holds(stage: &Stage, before_layers: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    if stage.input {
+        parts.push("input".to_owned());
+    }
+    if !stage.layers.is_empty() {
+        parts.push(format!("{before_layers}{}", layer_range(&stage.layers)));
+    }
+    if stage.head {
+        parts.push("head".to_owned());
+    }
+    parts
+}
+
 /// A half-open range of layers, last one included as people say it: `0-39`, or `7` for a single layer.
-pub(crate) fn layer_range(layers: &std::ops::Range<u32>) -> String {
+fn layer_range(layers: &std::ops::Range<u32>) -> String {
     match layers.end.saturating_sub(layers.start) {
         0 => String::new(),
         1 => layers.start.to_string(),

@@ -86,9 +86,9 @@ impl Picture {
 
 fn draw_stage(picture: &mut Picture, stage: &Stage, y: u32) {
     picture.text([LEFT, y + 15], &DEVICE, &stage.device.to_string());
-    picture.text([LEFT, y + 31], &SMALL, &holds(stage));
+    picture.text([LEFT, y + 31], &SMALL, &show::holds(stage, "layers ").join(", "));
     let left = LEFT + NAME;
-    let used = stage.weights_bytes.saturating_add(stage.kv_bytes).saturating_add(stage.overhead_bytes);
+    let used = stage.used_bytes();
     let whole = u128::from(used.max(stage.budget_bytes).get()).max(1);
     picture.rect([left, y + 2, BAR, 26], FREE, &format!("free {}", stage.slack_bytes.scaled()));
     let mut sum: u128 = 0;
@@ -130,20 +130,6 @@ fn legend(picture: &mut Picture, y: u32) {
         x += 100;
     }
     picture.text([LEFT, y], &MARK, "plimsoll");
-}
-
-fn holds(stage: &Stage) -> String {
-    let mut parts = Vec::new();
-    if stage.input {
-        parts.push("input".to_owned());
-    }
-    if !stage.layers.is_empty() {
-        parts.push(format!("layers {}", show::layer_range(&stage.layers)));
-    }
-    if stage.head {
-        parts.push("head".to_owned());
-    }
-    parts.join(", ")
 }
 
 fn subtitle(planned: &Planned) -> String {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_export::llama_cpp::{Blocks, ComputeFacts, compute_error_band, rules};
+use plimsoll_export::llama_cpp::{Blocks, ComputeFacts, most_above, rules};
 use plimsoll_model::{FlashAttention, Request, ResolvedContext};
 use plimsoll_units::Bytes;
 
@@ -15,6 +15,7 @@ struct Sample {
     flash: bool,
     /// Which of the figures of its run.
     place: usize,
+    host: bool,
     measured: u64,
     charged: u64,
 }
@@ -76,11 +77,13 @@ fn samples() -> Vec<Sample> {
             figures.iter().zip(charged).enumerate().filter(|(_, (figure, _))| **figure != "|")
         {
             let measured = figure.parse().unwrap();
+            let host = place + 1 == figures.len();
             samples.push(Sample {
                 model: model.0.clone(),
                 blocks: facts.blocks,
                 flash,
                 place,
+                host,
                 measured,
                 charged,
             });
@@ -90,14 +93,13 @@ fn samples() -> Vec<Sample> {
 }
 
 #[test]
-fn every_measured_buffer_lies_in_the_band_that_is_told() {
+fn no_measured_buffer_is_further_above_its_charge_than_is_told() {
     let samples = samples();
     assert_eq!(samples.len(), 156 * 2 + 156 * 4, "312 runs, half with one device and half with three");
     let mut by_model: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let mut above_band = Vec::new();
     for sample in &samples {
-        let (_, above) = compute_error_band(sample.blocks);
-        let most = 10_000 + u64::from(above) * 100;
+        let most = 10_000 + u64::from(most_above(sample.blocks)) * 100;
         let Sample { model, place, measured, charged, flash, .. } = sample;
         if sample.ratio() > most {
             above_band
@@ -114,11 +116,13 @@ fn every_measured_buffer_lies_in_the_band_that_is_told() {
 }
 
 #[test]
-fn dense_models_with_flash_attention_are_charged_what_they_take() {
-    // The host is charged the larger of two regimes, so only devices are held to the band from below.
-    let devices = samples().into_iter().filter(|s| s.blocks == Blocks::Dense && s.flash);
+fn devices_of_dense_models_with_flash_attention_are_charged_what_they_take() {
+    // The host is charged the larger of two regimes, so it may well take less.
+    let devices = samples().into_iter().filter(|s| s.blocks == Blocks::Dense && s.flash && !s.host);
     let mut ratios: Vec<u64> = devices.map(|s| s.ratio()).collect();
     ratios.sort_unstable();
-    let median = ratios[ratios.len() / 2];
-    assert!((9_800..=10_200).contains(&median), "the median is {median}/10000");
+    let [least, median, most] = [ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]];
+    assert!(least >= 9_500, "the least is {least}/10000");
+    assert!((9_900..=10_100).contains(&median), "the median is {median}/10000");
+    assert!(most <= 10_700, "the most is {most}/10000");
 }

@@ -8,7 +8,7 @@ use plimsoll_units::Bytes;
 
 use crate::context::ContextChoice;
 use crate::engine::Engine;
-use crate::job::{Job, JobError, Planned};
+use crate::job::{Job, Planned};
 
 /// Why a command line cannot be priced.
 #[derive(Debug, thiserror::Error)]
@@ -49,14 +49,7 @@ pub fn meaning(
     let assignment = flags.assign(u32::try_from(blocks).unwrap_or(u32::MAX), snapshot)?;
     let placement = placement(&assignment, model.layer_count());
     let with = |cache_ram: Bytes| {
-        let prepared = job.prepare(cache_ram).map_err(|error| match error {
-            JobError::Estimate(error) => MeaningError::Estimate(error),
-            JobError::Plan(error) => MeaningError::Plan(error),
-            // Preparing asks nothing of the main node and audits nothing.
-            JobError::Audit(_) | JobError::NoMainMemory { .. } | JobError::UnknownMainMemory { .. } => {
-                MeaningError::Plan(PlanError::NoDevices { stopped: Vec::new() })
-            }
-        })?;
+        let prepared = job.prepare(cache_ram)?;
         let priced =
             price(snapshot, &prepared.workload, &prepared.rules, &PlanOptions::default(), &placement, 0.0)?;
         Ok::<_, MeaningError>((prepared, priced))
@@ -73,6 +66,13 @@ pub fn meaning(
             ));
             (prepared, priced, cache_ram) = (leaner, without, Some(Bytes::ZERO));
         }
+    }
+    if flags.fit_may_change() {
+        warnings.push(
+            "--fit is on and nothing is set: the engine lowers what does not fit by itself; --fit off takes the flags as \
+             they are"
+                .to_owned(),
+        );
     }
     warnings.extend(job.warnings(None));
     let ignored = flags.ignored.iter().map(|flag| format!("not looked at: {flag}"));

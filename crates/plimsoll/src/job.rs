@@ -8,7 +8,7 @@ use plimsoll_balance::{
     price,
 };
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node};
-use plimsoll_export::llama_cpp::{self, Command, ExportError, ModelFacts};
+use plimsoll_export::llama_cpp::{self, Blocks, Command, ExportError, ModelFacts};
 use plimsoll_export::{CommandRecord, FormatError, PlanFile, Saved};
 use plimsoll_model::{ContextLength, EstimateError, ModelFormat, ModelSpec, Padding, Request};
 use plimsoll_units::{Bytes, DeviceRef, NodeId};
@@ -231,7 +231,7 @@ impl<'a> Job<'a> {
     }
 
     /// The bytes of every layer on every kind of device here, and the engine's charges.
-    pub(crate) fn prepare(&self, cache_ram: Bytes) -> Result<Prepared, JobError> {
+    pub(crate) fn prepare(&self, cache_ram: Bytes) -> Result<Prepared, EstimateError> {
         let base = self.model.footprint(&self.request, self.request.engine.padding)?;
         let context = base.context;
         let mut footprints = vec![base];
@@ -293,10 +293,13 @@ impl<'a> Job<'a> {
                     .to_owned(),
             );
         }
-        warnings.push(match compute_facts(self.model) {
-            Some(facts) => {
-                let (below, above) = llama_cpp::compute_error_band(facts.blocks);
-                format!("compute buffers are estimates: measured ones of such models were {below} % below to {above} % above")
+        warnings.push(match compute_facts(self.model).map(|facts| facts.blocks) {
+            Some(blocks @ Blocks::Dense) => format!(
+                "compute buffers are estimates: of such models none was measured more than {} % above",
+                llama_cpp::most_above(blocks)
+            ),
+            Some(Blocks::Mixed | Blocks::Recurrent) => {
+                "compute buffers are estimates: the worst that was measured of such models".to_owned()
             }
             None => "the model tells nothing of its width: compute buffers are not charged, only the margin covers them"
                 .to_owned(),

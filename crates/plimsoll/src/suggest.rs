@@ -77,6 +77,7 @@ pub fn suggestions(job: &Job<'_>, refusal: &Refusal) -> Vec<Suggestion> {
 fn smaller_context(job: &Job<'_>) -> Option<u64> {
     let now = match job.request.context {
         Some(ContextLength::PerSequence(cells)) => cells,
+        Some(ContextLength::Total(cells)) if job.request.unified_kv => cells,
         Some(ContextLength::Total(cells)) => cells / u64::from(job.request.parallel.max(1)),
         None => job.model.trained_context()?,
     };

@@ -38,8 +38,7 @@ pub(super) fn run(args: &CheckArgs, flags: &str, cli: &Cli) -> Outcome {
 
 fn short(meaning: &Meaning) -> String {
     let over = meaning.planned.plan.stages.iter().filter_map(|stage| {
-        let used = stage.weights_bytes.saturating_add(stage.kv_bytes).saturating_add(stage.overhead_bytes);
-        let over = used.checked_sub(stage.budget_bytes).filter(|over| !over.is_zero())?;
+        let over = stage.used_bytes().checked_sub(stage.budget_bytes).filter(|over| !over.is_zero())?;
         Some(format!("{} by {} ({} bytes)", stage.device, over.scaled(), over.get()))
     });
     let over: Vec<String> = over.collect();

@@ -65,7 +65,11 @@ fn head(planned: &Planned, model: &ModelSpec) -> String {
     )];
     if let Some(context) = footprint.map(|f| f.context) {
         let Request { parallel, cache_type_k, cache_type_v, .. } = planned.request;
-        let many = if parallel == 1 { String::new() } else { format!(" for each of {parallel} sequences") };
+        let many = match (parallel, planned.request.unified_kv) {
+            (1, _) => String::new(),
+            (_, true) => format!(" shared by {parallel} sequences"),
+            (_, false) => format!(" for each of {parallel} sequences"),
+        };
         let types = if cache_type_k == cache_type_v {
             cache_type_k.to_string()
         } else {
@@ -95,10 +99,10 @@ fn devices(planned: &Planned) -> String {
     let rows: Vec<[String; 5]> = stages
         .iter()
         .map(|stage| {
-            let used = used(stage);
+            let used = stage.used_bytes();
             [
                 shorten(&stage.device.to_string(), 30),
-                layers(stage),
+                super::holds(stage, "").join(" + "),
                 per_cent(used, stage.budget_bytes),
                 of_budget(used, stage.budget_bytes),
                 stage.seconds.filter(|s| *s > 0.0).map_or_else(String::new, seconds),
@@ -137,10 +141,6 @@ fn bytes_line(stage: &Stage) -> String {
     )
 }
 
-fn used(stage: &Stage) -> Bytes {
-    stage.weights_bytes.saturating_add(stage.kv_bytes).saturating_add(stage.overhead_bytes)
-}
-
 fn of_budget(used: Bytes, budget: Bytes) -> String {
     if budget < Bytes::new(1_000_000_000) {
         return format!("{} / {}", used.scaled(), budget.scaled());
@@ -149,25 +149,10 @@ fn of_budget(used: Bytes, budget: Bytes) -> String {
     format!("{} / {budget}", used.trim_end_matches(" GB"))
 }
 
-/// `0-39 + head`.
-fn layers(stage: &Stage) -> String {
-    let mut parts = Vec::new();
-    if stage.input {
-        parts.push("input".to_owned());
-    }
-    if !stage.layers.is_empty() {
-        parts.push(super::layer_range(&stage.layers));
-    }
-    if stage.head {
-        parts.push("head".to_owned());
-    }
-    parts.join(" + ")
-}
-
 /// How full a device is, and of what: each kind gets the cells that its bytes fill, running totals rounded.
 fn bar(stage: &Stage, width: usize) -> String {
     let kinds = [(stage.weights_bytes, '█'), (stage.kv_bytes, '▓'), (stage.overhead_bytes, '▒')];
-    let whole = u128::from(used(stage).max(stage.budget_bytes).get()).max(1);
+    let whole = u128::from(stage.used_bytes().max(stage.budget_bytes).get()).max(1);
     let cells = u128::try_from(width).unwrap_or(0);
     let mut out = String::new();
     let mut sum: u128 = 0;
@@ -176,7 +161,7 @@ fn bar(stage: &Stage, width: usize) -> String {
         sum += u128::from(bytes.get());
         let mut end = usize::try_from((sum * cells + whole / 2) / whole).unwrap_or(width).min(width);
         // What is there is seen, however small.
-        if end == filled && !bytes.is_zero() && filled < width {
+        if end <= filled && !bytes.is_zero() && filled < width {
             end = filled + 1;
         }
         out.extend(std::iter::repeat_n(mark, end.saturating_sub(filled)));

@@ -1,7 +1,7 @@
 //! What llama.cpp takes beside the layers.
 //!
 //! The formulas were fitted to 312 buffers measured with build b11434 (13 models, micro-batches of 128, 512 and 2048,
-//! contexts of 4,096 to 32,768, one and three devices). They are estimates, never exact: see [`compute_error_band`].
+//! contexts of 4,096 to 32,768, one and three devices). They are estimates, never exact: see [`most_above`].
 
 use plimsoll_balance::{Charges, EngineRules, HostUse, StageCharges};
 use plimsoll_model::{FlashAttention, Request, ResolvedContext};
@@ -36,13 +36,14 @@ pub enum Blocks {
     Recurrent,
 }
 
-/// How far measured buffers of that kind of model lay from the estimate: (below, above), in per cent.
+/// How far above the charge a measured buffer of such models lay at most, in per cent.
 ///
-/// Models that are not dense are charged an upper bound.
-pub const fn compute_error_band(blocks: Blocks) -> (u32, u32) {
+/// Nothing is said of how far below: the host is charged the larger of two ways to split, and models that are not dense the
+/// worst that was measured of their kind.
+pub const fn most_above(blocks: Blocks) -> u32 {
     match blocks {
-        Blocks::Dense => (9, 7),
-        Blocks::Mixed | Blocks::Recurrent => (60, 0),
+        Blocks::Dense => 7,
+        Blocks::Mixed | Blocks::Recurrent => 0,
     }
 }
 
@@ -57,7 +58,10 @@ pub fn rules(
         host: HostUse::FirstLayersOfMain,
         max_devices: Some(super::MAX_DEVICES),
         margin: Bytes::gib(1),
-        charges: facts.map_or_else(Charges::default, |facts| charges(facts, request, context, cache_ram)),
+        charges: match facts {
+            Some(facts) => charges(facts, request, context, cache_ram),
+            None => Charges { host: cache_ram, host_alone: cache_ram, ..Charges::default() },
+        },
     }
 }
 

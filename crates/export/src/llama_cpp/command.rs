@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Range;
 
 use plimsoll_balance::{Plan, Stage};
 use plimsoll_cluster::{ClusterSnapshot, GpuBackend, Node};
@@ -148,6 +149,9 @@ pub fn command(
     let mut notes = Vec::new();
     if !servers.is_empty() {
         notes.push("an rpc server asks nobody for a password: run it only on a network you trust".to_owned());
+        for server in servers.iter().filter(|server| server.everywhere) {
+            notes.push(format!("the server on {} listens on every address it has", server.line.node));
+        }
     }
 
     let mut words: Vec<String> = vec!["llama-server".into(), "-m".into(), model.path.to_owned()];
@@ -211,15 +215,15 @@ fn line_up<'a>(plan: &'a Plan, snapshot: &'a ClusterSnapshot, nextn: u32) -> Res
     let mut head: Option<&Stage> = None;
     for stage in &plan.stages {
         let (node, device) = find(&stage.device)?;
-        let on_host = node.id == main.id && device.backend == GpuBackend::Cpu;
-        let holds = u32::from(stage.head) + stage.layers.len_u32();
+        let on_host = node.id == main.id && device.is_host();
+        let holds = u32::from(stage.head) + length(&stage.layers);
         if on_host {
             if holds > 0 && stage.layers.start != 0 {
                 let host = stage.device.clone();
                 return Err(ExportError::HostLayersNotFirst { host, first: stage.layers.start });
             }
         } else if holds > 0 {
-            devices.push((&stage.device, stage.layers.len_u32()));
+            devices.push((&stage.device, length(&stage.layers)));
         }
         if stage.head {
             head = Some(stage);
@@ -242,6 +246,8 @@ fn line_up<'a>(plan: &'a Plan, snapshot: &'a ClusterSnapshot, nextn: u32) -> Res
 struct RpcServer<'a> {
     address: &'a str,
     line: LaunchLine,
+    /// Whether it listens on every address of its node.
+    everywhere: bool,
 }
 
 /// One server for each remote node, in the order in which the plan reaches them, and the engine's name for every device of
@@ -273,10 +279,11 @@ fn remote_servers<'a>(
         let list: Vec<&str> = devices.iter().map(|device| engine_name(found, device)).collect();
         // The server listens on loopback unless told otherwise, and takes an address, not a name.
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let listen = if host.parse::<IpAddr>().is_ok() { host } else { "0.0.0.0" };
+        let everywhere = host.parse::<IpAddr>().is_err();
+        let listen = if everywhere { "0.0.0.0" } else { host };
         let words = ["ggml-rpc-server", "-H", listen, "-p", port, "--device", &list.join(","), "-c"];
         let line = LaunchLine { node: node.clone(), words: words.map(str::to_owned).to_vec() };
-        servers.push(RpcServer { address, line });
+        servers.push(RpcServer { address, line, everywhere });
     }
     let name = |device: &DeviceRef| {
         let remote = remote_names.get(&(&device.node, &device.device));
@@ -295,12 +302,6 @@ fn engine_name<'a>(node: &Node, device: &'a DeviceId) -> &'a str {
 }
 
 /// The length of a half-open range of layers.
-trait LayerCount {
-    fn len_u32(&self) -> u32;
-}
-
-impl LayerCount for std::ops::Range<u32> {
-    fn len_u32(&self) -> u32 {
-        self.end.saturating_sub(self.start)
-    }
+fn length(layers: &Range<u32>) -> u32 {
+    layers.end.saturating_sub(layers.start)
 }

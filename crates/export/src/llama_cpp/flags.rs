@@ -55,6 +55,20 @@ pub enum FlagsError {
         /// How many devices.
         devices: usize,
     },
+    /// A device that is named twice.
+    #[error("--device names {device} twice")]
+    RepeatedDevice {
+        /// The device.
+        device: DeviceRef,
+    },
+    /// A main GPU that is not there.
+    #[error("-mg names device {main_gpu}, counted from 0, and there are {devices}")]
+    NoMainGpu {
+        /// The number.
+        main_gpu: usize,
+        /// How many devices there are.
+        devices: usize,
+    },
     /// Nobody runs the engine.
     #[error("the cluster has no main node to run the engine on")]
     NoMainNode,
@@ -75,6 +89,7 @@ pub struct Flags {
     servers: Vec<String>,
     only_main_gpu: bool,
     main_gpu: usize,
+    fit: bool,
 }
 
 /// Where a command line puts a model: indices of blocks and, as the last one, the head.
@@ -105,6 +120,7 @@ pub fn parse_flags(words: &[String]) -> Result<Flags, FlagsError> {
         servers: Vec::new(),
         only_main_gpu: false,
         main_gpu: 0,
+        fit: true,
     };
     let mut rest = words.iter().peekable();
     if rest.peek().is_some_and(|word| !word.starts_with('-')) {
@@ -209,8 +225,9 @@ fn valued(
     let number = |text: &str| text.parse::<u32>().map_err(|_| wrong("it takes a number"));
     let request = &mut flags.request;
     match flag {
-        // The file is named beside the flags; a fit that is on changes nothing that was set.
-        "-m" | "--model" | "-fit" | "--fit" => {}
+        // The file is named beside the flags.
+        "-m" | "--model" => {}
+        "-fit" | "--fit" => flags.fit = value != "off",
         "-c" | "--ctx-size" => {
             let cells: u64 = value.parse().map_err(|_| wrong("it takes a number of cells"))?;
             request.context = (cells > 0).then_some(ContextLength::Total(cells));
@@ -236,20 +253,10 @@ fn valued(
         "-ctk" | "--cache-type-k" => request.cache_type_k = cache_type(value).ok_or_else(|| wrong(TYPES))?,
         "-ctv" | "--cache-type-v" => request.cache_type_v = cache_type(value).ok_or_else(|| wrong(TYPES))?,
         "-ngl" | "--gpu-layers" | "--n-gpu-layers" => {
-            flags.gpu_layers = match value {
-                "auto" | "all" => -1,
-                _ => value.parse().map_err(|_| wrong("it takes a number, auto or all"))?,
-            };
+            flags.gpu_layers = gpu_layers(value).ok_or_else(|| wrong("it takes a number, auto or all"))?;
         }
         "-ts" | "--tensor-split" => {
-            let shares: Result<Vec<f32>, _> = value.split([',', '/']).map(str::parse).collect();
-            let shares = shares.map_err(|_| wrong("it takes shares such as 3,1"))?;
-            let finite = shares.iter().all(|share| share.is_finite() && *share >= 0.0);
-            let most = usize::try_from(MAX_DEVICES).unwrap_or(usize::MAX);
-            if !finite || shares.len() > most {
-                return Err(wrong("it takes at most 15 shares, none of them negative"));
-            }
-            flags.split = Some(shares);
+            flags.split = Some(shares(value).map_err(wrong)?);
         }
         "-dev" | "--device" => flags.devices = Some(value.split(',').map(str::to_owned).collect()),
         "--rpc" => flags.servers = value.split(',').map(str::to_owned).collect(),
@@ -276,11 +283,37 @@ fn valued(
 
 const TYPES: &str = "it takes f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0 or q5_1";
 
+/// The number of layers; -1 stands for all.
+fn gpu_layers(text: &str) -> Option<i64> {
+    match text {
+        "auto" | "all" => Some(-1),
+        _ => text.parse().ok(),
+    }
+}
+
+/// The shares of a split, or what is expected.
+fn shares(text: &str) -> Result<Vec<f32>, &'static str> {
+    let shares: Result<Vec<f32>, _> = text.split([',', '/']).map(str::parse).collect();
+    let shares = shares.map_err(|_| "it takes shares such as 3,1")?;
+    let finite = shares.iter().all(|share| share.is_finite() && *share >= 0.0);
+    let most = usize::try_from(MAX_DEVICES).unwrap_or(usize::MAX);
+    if finite && shares.len() <= most {
+        Ok(shares)
+    } else {
+        Err("it takes at most 15 shares, none of them negative")
+    }
+}
+
 fn cache_type(text: &str) -> Option<CacheType> {
     text.parse().ok()
 }
 
 impl Flags {
+    /// Whether the engine would choose layers and context by itself: its fit is on, and nothing is set that it keeps to.
+    pub fn fit_may_change(&self) -> bool {
+        self.fit && self.gpu_layers < 0 && self.split.is_none() && self.request.context.is_none()
+    }
+
     /// Where the engine would put `blocks` blocks and the head on this cluster.
     ///
     /// # Errors
@@ -289,8 +322,16 @@ impl Flags {
     pub fn assign(&self, blocks: u32, snapshot: &ClusterSnapshot) -> Result<Assignment, FlagsError> {
         let main = snapshot.main_node().map_err(|_| FlagsError::NoMainNode)?;
         let mut devices = self.engine_devices(snapshot, main)?;
-        if self.only_main_gpu {
+        let repeated = devices.iter().enumerate().find(|(at, device)| devices[..*at].contains(device));
+        if let Some((_, device)) = repeated {
+            return Err(FlagsError::RepeatedDevice { device: device.clone() });
+        }
+        if self.only_main_gpu && !devices.is_empty() {
+            let all = devices.len();
             devices = devices.into_iter().skip(self.main_gpu).take(1).collect();
+            if devices.is_empty() {
+                return Err(FlagsError::NoMainGpu { main_gpu: self.main_gpu, devices: all });
+            }
         }
         let split = match &self.split {
             Some(shares) if shares.len() > devices.len() => {
@@ -310,7 +351,7 @@ impl Flags {
     fn engine_devices(&self, snapshot: &ClusterSnapshot, main: &Node) -> Result<Vec<DeviceRef>, FlagsError> {
         let remote = self.remote_devices(snapshot)?;
         let local: Vec<DeviceRef> =
-            main.devices.iter().filter(|d| !is_host(d)).map(|d| named(&main.id, d)).collect();
+            main.devices.iter().filter(|d| !is_cpu(d)).map(|d| named(&main.id, d)).collect();
         let Some(names) = &self.devices else {
             return Ok(remote.into_iter().chain(local).collect());
         };
@@ -339,14 +380,13 @@ impl Flags {
         for address in &self.servers {
             let node = snapshot.nodes.iter().find(|node| node.rpc.as_deref() == Some(address));
             let node = node.ok_or_else(|| FlagsError::UnknownServer { address: address.clone() })?;
-            devices
-                .extend(node.devices.iter().filter(|d| d.id.as_str() != "host").map(|d| named(&node.id, d)));
+            devices.extend(node.devices.iter().filter(|d| !d.is_host()).map(|d| named(&node.id, d)));
         }
         Ok(devices)
     }
 }
 
-fn is_host(device: &Device) -> bool {
+fn is_cpu(device: &Device) -> bool {
     device.backend == GpuBackend::Cpu
 }
 

@@ -7,7 +7,7 @@ mod command;
 mod flags;
 mod replay;
 
-pub use charges::{Blocks, CACHE_RAM, ComputeFacts, compute_error_band, rules};
+pub use charges::{Blocks, CACHE_RAM, ComputeFacts, most_above, rules};
 pub use command::{Command, ExportError, LaunchLine, ModelFacts, command};
 pub use flags::{Assignment, Flags, FlagsError, parse_flags};
 pub use replay::{Place, assign};

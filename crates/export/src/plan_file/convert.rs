@@ -388,12 +388,16 @@ fn unroll(runs: &[RunRecord]) -> Vec<LayerSpec> {
 }
 
 impl ModelRecord {
-    /// SHA-256 over the canonical layer facts: one line for the architecture and the number of layers, one for input, head
-    /// and next-token blocks, then one for each run of equal layers. Names and devices have no part in it.
+    /// SHA-256 over the canonical layer facts: one line for the architecture and the number of layers, one for
+    /// what lies beside them, then one for each run of equal layers. Names and devices have no part in it, nor how buffers
+    /// of other backends round the same tensors.
     pub fn layer_digest(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(format!("{} {}\n", self.architecture, self.layers));
-        hash.update(format!("{} {} {}\n", self.input_bytes, self.head_bytes, self.nextn));
+        let Self { input_bytes, head_bytes, head_beside_input_bytes, each_device_bytes, nextn, .. } = self;
+        hash.update(format!(
+            "{input_bytes} {head_bytes} {head_beside_input_bytes} {each_device_bytes} {nextn}\n"
+        ));
         for run in &self.runs {
             let RunRecord { count, weights_bytes, kv_bytes, read_bytes, cut } = run;
             hash.update(format!("{count} {weights_bytes} {kv_bytes} {read_bytes} {}\n", u8::from(*cut)));
