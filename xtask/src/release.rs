@@ -1,6 +1,9 @@
 //! `cargo xtask release`: whether this version can go out, and the tag that lets it.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context, Result, bail};
+use cargo_metadata::Metadata;
 
 use crate::{shell, verify};
 
@@ -33,8 +36,15 @@ pub(crate) fn run(args: &ReleaseArgs) -> Result<()> {
         bail!("the tag {tag} exists: raise `version` in Cargo.toml, and the `=` versions beside it");
     }
 
+    forget_unpacked(&metadata, &version)?;
     let mut package = shell::cargo();
     package.args(["package", "--workspace", "--locked"]);
+    // A build that is kept by name and version, too, would stand for what is packaged now.
+    let check = metadata.target_directory.join("package-check");
+    if check.as_std_path().is_dir() {
+        std::fs::remove_dir_all(&check).with_context(|| format!("cannot remove {check}"))?;
+    }
+    package.arg("--target-dir").arg(&check);
     for beside in metadata.packages.iter().filter(|package| !shell::is_published(package)) {
         package.args(["--exclude", &beside.name]);
     }
@@ -74,6 +84,28 @@ fn dated_section(changelog: &str, version: &str) -> Result<String> {
         bail!("the section `{title}` in {CHANGELOG} is empty");
     }
     Ok(date.to_owned())
+}
+
+/// Removes what cargo unpacked of our crates when they were packaged before.
+///
+/// Cargo keeps an unpacked crate by name and version, so a second try at the same version would be checked against the
+/// sources of the first one. A version that is not tagged was never published: nothing is lost.
+fn forget_unpacked(metadata: &Metadata, version: &str) -> Result<()> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")));
+    let Some(sources) = home.map(|home| home.join("registry").join("src")) else { return Ok(()) };
+    let Ok(registries) = std::fs::read_dir(&sources) else { return Ok(()) };
+    for registry in registries {
+        let registry = registry.with_context(|| format!("cannot list {}", sources.display()))?.path();
+        for package in metadata.packages.iter().filter(|package| shell::is_published(package)) {
+            let unpacked = registry.join(format!("{}-{version}", package.name));
+            if unpacked.is_dir() {
+                std::fs::remove_dir_all(&unpacked)
+                    .with_context(|| format!("cannot remove {}", unpacked.display()))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
