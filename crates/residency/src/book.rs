@@ -190,15 +190,16 @@ impl Book {
     pub(crate) fn place(&self, pool: &str) -> Option<usize> {
         self.places.get(pool).copied()
     }
+}
 
+#[cfg(feature = "sqlite")]
+impl Book {
     /// Records from now on what a store has to write down.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn keep_track(&mut self) {
         self.touched = Some(Touched::default());
     }
 
     /// What changed since the last call.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn touched(&mut self) -> Touched {
         self.touched.as_mut().map(std::mem::take).unwrap_or_default()
     }

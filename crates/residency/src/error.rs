@@ -67,6 +67,12 @@ pub enum StoreError {
         /// How long was waited at least.
         waited: Duration,
     },
+    /// The file was removed, or another was put in its place.
+    #[error("the ledger {} was removed or replaced while it was open", path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
     /// Reading or writing failed in another way.
     #[error("cannot read or write the ledger {}", path.display())]
     Io {

@@ -137,8 +137,7 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     ///
     /// Not held: its lease ran out and somebody reclaimed it.
     fn heartbeat(&self, instance: &str, now: Timestamp) -> Result<(), LedgerError> {
-        // Renewed before anything is reclaimed: who can still say so is alive.
-        held(transacted(self, Timestamp::ZERO, |book| book.heartbeat(instance, now))?, instance)
+        held(transacted(self, now, |book| book.heartbeat(instance, now))?, instance)
     }
 
     /// Lets what this instance holds live as long as this process too.
@@ -213,6 +212,26 @@ pub trait Store: std::fmt::Debug + Send + Sync {
         now: Timestamp,
     ) -> Result<PoolUse, StoreError> {
         transacted(self, now, |book| book.set_budget(pool, budget))
+    }
+
+    /// Gives a ledger that has no pool yet these ones, and leaves one that has any as it is; how full its pools are.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    fn init_pools(
+        &self,
+        pools: &[(PoolId, Option<Bytes>)],
+        now: Timestamp,
+    ) -> Result<Vec<PoolUse>, StoreError> {
+        transacted(self, now, |book| {
+            if book.pools().len() == 0 {
+                for (pool, budget) in pools {
+                    book.set_budget(pool, *budget);
+                }
+            }
+            book.pools().collect()
+        })
     }
 
     /// Takes out whoever is dead or due, and lets in whoever waits and fits.

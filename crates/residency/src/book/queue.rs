@@ -310,3 +310,18 @@ impl Book {
         })
     }
 }
+
+#[cfg(feature = "sqlite")]
+impl Book {
+    pub(crate) fn waiter(&self, ticket: u64) -> Option<&Waiter> {
+        self.queue.waiters.get(self.queue.places.get(&ticket)?)
+    }
+
+    pub(crate) fn next_ticket_number(&self) -> u64 {
+        self.queue.next
+    }
+
+    pub(crate) fn start_tickets_at(&mut self, next: u64) {
+        self.queue.next = next;
+    }
+}

@@ -35,7 +35,7 @@ pub enum Ended {
 }
 
 impl Book {
-    /// Ends every booking and every wait whose owner is gone or whose time is up. Asks about each owner once.
+    /// Ends every booking and every wait whose owner is gone or whose time is up.
     pub(crate) fn reclaim(&mut self, owners: &dyn Owners, now: Timestamp) -> Vec<Reclaimed> {
         let mut ended = Vec::new();
         self.find_expired(now, &mut ended);
