@@ -84,7 +84,11 @@ impl FileLedger {
     /// # Errors
     ///
     /// The file cannot be opened, is no ledger, or was written by a later version.
-    pub fn open(path: impl AsRef<Path>, options: FileOptions, owners: Arc<dyn Owners>) -> Result<Self, StoreError> {
+    pub fn open(
+        path: impl AsRef<Path>,
+        options: FileOptions,
+        owners: Arc<dyn Owners>,
+    ) -> Result<Self, StoreError> {
         let mut file = File { path: path.as_ref().to_owned(), options, identity: None };
         let access = if options.read_only {
             OpenFlags::SQLITE_OPEN_READ_ONLY

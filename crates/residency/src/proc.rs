@@ -108,7 +108,8 @@ fn is_gone(error: &io::Error) -> bool {
 /// State and start time, the 3rd and the 22nd field. The 2nd is a name in brackets that may hold anything.
 fn parse(stat: &[u8]) -> Option<(u8, u64)> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = stat.get(name_end + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    let mut fields =
+        stat.get(name_end + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
     let state = *fields.next()?.first()?;
     let start = std::str::from_utf8(fields.nth(18)?).ok()?.parse().ok()?;
     Some((state, start))

@@ -32,6 +32,9 @@ const TIE_NODES: u32 = 5_000;
 /// The set of least cost that covers `need`, and among those the one of least bytes, fewest items, first places. After
 /// `limit` nodes the best one found is returned unproven. `None` when all items together do not cover it.
 pub(super) fn cheapest(items: &[Item], need: &[u64], limit: u32) -> Option<Choice> {
+    if need.iter().all(|need| *need == 0) {
+        return Some(Choice { chosen: Vec::new(), proven: true });
+    }
     let mut search = Search::new(items, need);
     let rest: Vec<i128> = need.iter().map(|need| i128::from(*need)).collect();
     if !search.reachable(0, &rest) {
@@ -164,11 +167,6 @@ impl<'a> Search<'a> {
         let mut rest = need.to_vec();
         let mut taken: Vec<usize> = Vec::with_capacity(self.order.len());
         let (mut cost, mut bytes, mut at) = (0_u128, 0_u128, 0_usize);
-        // The need may be nothing at all.
-        if rest.iter().all(|rest| *rest <= 0) {
-            self.best = Best::default();
-            return true;
-        }
         let mut nodes = 0_u32;
         loop {
             if nodes >= limit {
@@ -385,7 +383,7 @@ mod tests {
 
     fn problem() -> impl Strategy<Value = (Vec<Item>, Vec<u64>)> {
         (1_usize..4).prop_flat_map(|resources| {
-            (prop::collection::vec(item(resources), 0..10), prop::collection::vec(1_u64..25, resources))
+            (prop::collection::vec(item(resources), 0..10), prop::collection::vec(0_u64..25, resources))
         })
     }
 

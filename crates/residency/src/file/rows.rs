@@ -28,7 +28,8 @@ struct WrittenShare {
 pub(super) fn read(connection: &Connection, file: &File) -> Result<Book, StoreError> {
     let told = |source| file.error(source);
     let mut book = Book::default();
-    let mut statement = connection.prepare_cached("SELECT id, budget FROM pools ORDER BY id").map_err(told)?;
+    let mut statement =
+        connection.prepare_cached("SELECT id, budget FROM pools ORDER BY id").map_err(told)?;
     let mut rows = statement.query([]).map_err(told)?;
     while let Some(row) = rows.next().map_err(told)? {
         let id: String = row.get(0).map_err(told)?;
@@ -41,7 +42,8 @@ pub(super) fn read(connection: &Connection, file: &File) -> Result<Book, StoreEr
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
         .map_err(told)?;
     book.start_tickets_at(next.cast_unsigned());
-    let mut statement = connection.prepare_cached("SELECT * FROM bookings ORDER BY instance").map_err(told)?;
+    let mut statement =
+        connection.prepare_cached("SELECT * FROM bookings ORDER BY instance").map_err(told)?;
     let mut rows = statement.query([]).map_err(told)?;
     while let Some(row) = rows.next().map_err(told)? {
         let booking = booking(row, file, &book)?;
@@ -118,7 +120,12 @@ fn small(row: &Row<'_>, file: &File, column: &str) -> Result<u32, StoreError> {
     u32::try_from(value).map_err(|_| file.corrupt(format!("{column} is {value}")))
 }
 
-fn json<T: DeserializeOwned>(row: &Row<'_>, file: &File, column: &str, instance: &str) -> Result<T, StoreError> {
+fn json<T: DeserializeOwned>(
+    row: &Row<'_>,
+    file: &File,
+    column: &str,
+    instance: &str,
+) -> Result<T, StoreError> {
     let text: String = get(row, file, column)?;
     serde_json::from_str(&text).map_err(|error| file.corrupt(format!("{column} of '{instance}': {error}")))
 }
@@ -132,7 +139,8 @@ pub(super) fn write(
 ) -> Result<(), StoreError> {
     let told = |source| file.error(source);
     if touched.pools {
-        let mut statement = connection.prepare_cached("INSERT OR REPLACE INTO pools VALUES (?1, ?2)").map_err(told)?;
+        let mut statement =
+            connection.prepare_cached("INSERT OR REPLACE INTO pools VALUES (?1, ?2)").map_err(told)?;
         for pool in book.pools() {
             let budget = pool.budget.map(|budget| budget.get().cast_signed());
             statement.execute((pool.id.as_str(), budget)).map_err(told)?;
@@ -169,7 +177,12 @@ pub(super) fn write(
     Ok(())
 }
 
-fn write_booking(connection: &Connection, file: &File, book: &Book, booking: &Booking) -> Result<(), StoreError> {
+fn write_booking(
+    connection: &Connection,
+    file: &File,
+    book: &Book,
+    booking: &Booking,
+) -> Result<(), StoreError> {
     let share = |share: &Share| WrittenShare {
         pool: book.pool_id(share.pool).clone(),
         booked: share.booked,

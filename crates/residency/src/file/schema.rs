@@ -61,9 +61,7 @@ pub(super) fn prepare(connection: &Connection, file: &File) -> Result<(), StoreE
     };
     connection.pragma_update(None, "synchronous", synchronous).map_err(told)?;
     if let Some(pages) = file.options.max_pages {
-        connection
-            .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
-            .map_err(told)?;
+        connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).map_err(told)?;
     }
     migrate(connection, file, STEPS)
 }

@@ -1,23 +1,32 @@
 //! Ledgers of every kind, and processes that live and die as a test says.
 
+#![allow(dead_code, reason = "each test uses its part")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use plimsoll_residency::{InferenceSpec, Owners, ProcessId, Request, ResidencyLedger, Standing, Store, Terms, Timestamp};
+use plimsoll_residency::{
+    InferenceSpec, Owners, ProcessId, Request, ResidencyLedger, Standing, Store, Terms, Timestamp,
+};
 use plimsoll_units::{Bytes, PoolId};
 
 /// Processes that live until a test says otherwise.
 #[derive(Debug, Default)]
-pub struct Fake {
+pub(crate) struct Fake {
     standings: Mutex<BTreeMap<ProcessId, Standing>>,
 }
 
 /// The boot in which every test runs.
-pub const BOOT: &str = "this-boot";
+pub(crate) const BOOT: &str = "this-boot";
 
 impl Fake {
-    pub fn set(&self, process: &ProcessId, standing: Standing) {
+    pub(crate) fn set(&self, process: &ProcessId, standing: Standing) {
         self.standings.lock().unwrap().insert(process.clone(), standing);
+    }
+
+    /// Forgets what was said about anybody.
+    pub(crate) fn revive(&self) {
+        self.standings.lock().unwrap().clear();
     }
 }
 
@@ -36,9 +45,9 @@ impl Owners for Fake {
 }
 
 /// A ledger and the processes that it sees.
-pub struct Case {
-    pub store: Box<dyn Store>,
-    pub owners: Arc<Fake>,
+pub(crate) struct Case {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) owners: Arc<Fake>,
     // Removed when the case ends.
     _folder: Option<Folder>,
 }
@@ -52,16 +61,17 @@ impl std::ops::Deref for Case {
 }
 
 /// A ledger in memory.
-pub fn memory(pools: &[(&str, Option<u64>)]) -> Case {
+pub(crate) fn memory(pools: &[(&str, Option<u64>)]) -> Case {
     let owners = Arc::new(Fake::default());
     let asked: Arc<dyn Owners> = Arc::clone(&owners) as Arc<dyn Owners>;
-    let store = ResidencyLedger::with_owners(pools.iter().map(|(id, budget)| (pool(id), budget.map(gb))), asked);
+    let store =
+        ResidencyLedger::with_owners(pools.iter().map(|(id, budget)| (pool(id), budget.map(gb))), asked);
     Case { store: Box::new(store), owners, _folder: None }
 }
 
 /// A ledger in a file of its own.
 #[cfg(feature = "sqlite")]
-pub fn file(pools: &[(&str, Option<u64>)]) -> Case {
+pub(crate) fn file(pools: &[(&str, Option<u64>)]) -> Case {
     use plimsoll_residency::{FileLedger, FileOptions};
     let folder = Folder::new();
     let owners = Arc::new(Fake::default());
@@ -73,10 +83,10 @@ pub fn file(pools: &[(&str, Option<u64>)]) -> Case {
 }
 
 /// A folder that is removed at the end.
-pub struct Folder(pub std::path::PathBuf);
+pub(crate) struct Folder(pub(crate) std::path::PathBuf);
 
 impl Folder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("ledger-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -92,39 +102,39 @@ impl Drop for Folder {
     }
 }
 
-pub fn gb(n: u64) -> Bytes {
+pub(crate) fn gb(n: u64) -> Bytes {
     Bytes::new(n * 1_000_000_000)
 }
 
-pub fn at(seconds: u64) -> Timestamp {
+pub(crate) fn at(seconds: u64) -> Timestamp {
     Timestamp::from_millis(seconds * 1000)
 }
 
-pub fn pool(id: &str) -> PoolId {
+pub(crate) fn pool(id: &str) -> PoolId {
     PoolId::new(id).unwrap()
 }
 
 /// A role that needs so many gigabytes of a single memory.
-pub fn spec(role: &str, needs: u64) -> InferenceSpec {
+pub(crate) fn spec(role: &str, needs: u64) -> InferenceSpec {
     InferenceSpec::new(role, "llama.cpp").with_memory(gb(needs), Bytes::ZERO)
 }
 
 /// An instance named like its role.
-pub fn request(role: &str, needs: u64) -> Request {
+pub(crate) fn request(role: &str, needs: u64) -> Request {
     Request::new(role, spec(role, needs))
 }
 
 /// A process of this boot.
-pub fn process(pid: u32) -> ProcessId {
+pub(crate) fn process(pid: u32) -> ProcessId {
     ProcessId { boot: BOOT.to_owned(), namespace: 1, pid, start: u64::from(pid) * 10 }
 }
 
-pub fn owned_by(process: &ProcessId) -> Terms {
+pub(crate) fn owned_by(process: &ProcessId) -> Terms {
     Terms { owners: vec![process.clone()], ..Terms::default() }
 }
 
 /// Instances and their gigabytes, in order.
-pub fn held(store: &dyn Store) -> Vec<(String, u64)> {
+pub(crate) fn held(store: &dyn Store) -> Vec<(String, u64)> {
     let list = store.list().unwrap();
     list.iter().map(|held| (held.instance().to_owned(), held.bytes().get() / 1_000_000_000)).collect()
 }
