@@ -146,9 +146,9 @@ pub fn eviction_advice(
     // A refusal names every holder, so it is made only when it is needed.
     match plan(book, request, policy, now) {
         Some(advice) => Ok(advice),
-        None => match book.fits(request, now) {
-            Ok(_) => Ok(Advice { victims: Vec::new(), cost: 0, proven: true }),
-            Err(refusal) => Err(none(refusal)),
+        None => match book.refusal(request) {
+            None => Ok(Advice { victims: Vec::new(), cost: 0, proven: true }),
+            Some(refusal) => Err(none(refusal)),
         },
     }
 }
@@ -218,7 +218,10 @@ fn problem(candidates: &[&Booking], short: &[(usize, u64)]) -> Problem {
     Problem {
         items: candidates.iter().map(|held| Item { cost: cost(held), bytes: held.bytes().get() }).collect(),
         need: short.iter().map(|(_, need)| *need).collect(),
-        sizes: short.iter().map(|(pool, _)| candidates.iter().map(|held| size(held, *pool)).collect()).collect(),
+        sizes: short
+            .iter()
+            .map(|(pool, _)| candidates.iter().map(|held| size(held, *pool)).collect())
+            .collect(),
     }
 }
 

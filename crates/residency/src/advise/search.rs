@@ -188,7 +188,8 @@ impl<'a> Search<'a> {
         let mut cost = 0_u128;
         let mut best: Option<(u128, usize, usize)> = None;
         for begun in 0..self.order.len() {
-            let hopeless = self.lines.iter().zip(&rest).any(|(line, rest)| i128::from(line.largest[begun]) < *rest);
+            let hopeless =
+                self.lines.iter().zip(&rest).any(|(line, rest)| i128::from(line.largest[begun]) < *rest);
             let completing = (begun..self.order.len()).filter(|at| self.completes(*at, &rest));
             let last = if hopeless { None } else { completing.min_by_key(|at| self.item(*at).cost) };
             if let Some(last) = last {
@@ -416,7 +417,8 @@ fn sorted(mut places: Vec<usize>) -> Vec<usize> {
 /// Leaves out, dearest first, what the others cover as well.
 fn drop_redundant(problem: &Problem, need: &[i128], chosen: &mut Vec<usize>) {
     let sum = |sizes: &Vec<u64>| chosen.iter().map(|place| i128::from(sizes[*place])).sum::<i128>();
-    let mut spare: Vec<i128> = problem.sizes.iter().zip(need).map(|(sizes, need)| sum(sizes) - need).collect();
+    let mut spare: Vec<i128> =
+        problem.sizes.iter().zip(need).map(|(sizes, need)| sum(sizes) - need).collect();
     let mut dearest = chosen.clone();
     let key = |place: &usize| (problem.items[*place].cost, problem.items[*place].bytes);
     dearest.sort_by_key(|place| (std::cmp::Reverse(key(place)), *place));
@@ -455,11 +457,13 @@ mod tests {
         let item = (0_u64..6, 0_u64..3);
         (resources, prop::collection::vec(item, 0..items)).prop_flat_map(|(resources, items)| {
             let sizes = prop::collection::vec(prop::collection::vec(0_u64..8, items.len()), resources);
-            (Just(items), sizes, prop::collection::vec(0_u64..25, resources)).prop_map(|(items, sizes, need)| {
-                let bytes = |place: usize| sizes.iter().map(|sizes| sizes[place]).sum::<u64>();
-                let item = |(place, (cost, more))| Item { cost, bytes: bytes(place) + more };
-                Problem { items: items.into_iter().enumerate().map(item).collect(), need, sizes }
-            })
+            (Just(items), sizes, prop::collection::vec(0_u64..25, resources)).prop_map(
+                |(items, sizes, need)| {
+                    let bytes = |place: usize| sizes.iter().map(|sizes| sizes[place]).sum::<u64>();
+                    let item = |(place, (cost, more))| Item { cost, bytes: bytes(place) + more };
+                    Problem { items: items.into_iter().enumerate().map(item).collect(), need, sizes }
+                },
+            )
         })
     }
 
