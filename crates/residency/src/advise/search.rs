@@ -2,7 +2,7 @@
 //!
 //! Items are tried by cost per byte. The bound is the linear relaxation, in which one item may be taken in part; with
 //! several resources it is the largest of those of each resource alone. The first incumbent is the best of all greedy
-//! beginnings that one more item completes. Ties are broken in a second, shorter search.
+//! beginnings that one more item completes. Ties are broken on the way, or in a second search where there are many.
 
 use std::cmp::Ordering;
 
@@ -34,8 +34,11 @@ pub(super) struct Choice {
     pub(super) proven: bool,
 }
 
-/// How many nodes the search for a better set of the same cost may visit.
+/// How many nodes the search for a better set of the same cost may visit, where many sets cost the same.
 const TIE_NODES: u32 = 5_000;
+
+/// How many nodes a search for both at once may visit, which is enough where few sets cost the same.
+const BOTH_NODES: u32 = 2_000;
 
 /// The set of least cost that covers the need, and among those the one of least bytes, fewest items, first places. After
 /// `limit` nodes the best one found is returned unproven. `None` when all items together do not cover it.
@@ -58,6 +61,8 @@ pub(super) fn cheapest(problem: &Problem, limit: u32) -> Option<Choice> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// Look for less cost, and for better sets of the same cost on the way.
+    Both,
     /// Look only for less cost.
     Cost,
     /// Look at everything of the same cost.
@@ -126,6 +131,9 @@ impl<'a> Search<'a> {
         }
         if rest.iter().all(|rest| *rest <= 0) {
             return (true, self.base.taken);
+        }
+        if self.run(&rest, BOTH_NODES.min(limit), Phase::Both) {
+            return (true, self.best.taken);
         }
         let proven = self.run(&rest, limit, Phase::Cost);
         if proven {
@@ -269,7 +277,7 @@ impl<'a> Search<'a> {
         let spare = self.best.cost.saturating_sub(cost);
         let limit = match phase {
             Phase::Cost => spare,
-            Phase::Ties => spare + 1,
+            Phase::Both | Phase::Ties => spare + 1,
         };
         if phase == Phase::Ties {
             let more = rest.iter().copied().max().unwrap_or(0).max(0);
@@ -284,7 +292,7 @@ impl<'a> Search<'a> {
     fn offer(&mut self, taken: &[usize], last: usize, cost: u128, bytes: u128, phase: Phase) {
         let better = match (cost.cmp(&self.best.cost), phase) {
             (Ordering::Less, _) => true,
-            (Ordering::Equal, Phase::Ties) => {
+            (Ordering::Equal, Phase::Both | Phase::Ties) => {
                 let count = self.base.taken.len() + taken.len() + 1;
                 (bytes, count) < (self.best.bytes, self.best.taken.len())
                     || ((bytes, count) == (self.best.bytes, self.best.taken.len())
