@@ -67,7 +67,7 @@ mod time;
 
 pub use advise::{Advice, Eviction, Kept, KeptBecause, NoAdvice, Victim, eviction_advice};
 pub use attribute::{Attribution, OutsideUse, attribute};
-pub use book::{Admission, Book, Booking, Ended, PoolUse, Queued, Reclaimed, WaitEnd, admit};
+pub use book::{Admission, Book, Booking, Ended, Holder, PoolUse, Queued, Reclaimed, WaitEnd, admit};
 pub use error::StoreError;
 pub use explain::{Conflict, Explanation, Holding, Shortage, explain};
 #[cfg(feature = "sqlite")]
