@@ -24,10 +24,37 @@
 //!
 //! [`Bytes::MAX`]: plimsoll_units::Bytes::MAX
 
+mod advise;
+mod book;
+mod error;
+mod explain;
+#[cfg(feature = "sqlite")]
+mod file;
+mod memory;
+mod owner;
+mod proc;
+mod refusal;
+mod request;
 mod runtime;
 mod spec;
+mod store;
+mod sync;
 #[cfg(feature = "serde")]
 mod text;
+mod time;
 
+pub use advise::{Advice, Eviction, Kept, KeptBecause, NoAdvice, Victim, eviction_advice};
+pub use book::{Admission, Book, Booking, Ended, PoolUse, Queued, Reclaimed, WaitEnd, admit};
+pub use error::StoreError;
+pub use explain::{Conflict, Explanation, Holding, Shortage, explain};
+#[cfg(feature = "sqlite")]
+pub use file::{Durability, FileLedger, FileOptions};
+pub use memory::{InUse, Reservation, ResidencyLedger, Waiting};
+pub use owner::{NoOwners, Owners, ProcessId, Standing};
+pub use proc::ProcOwners;
+pub use refusal::{CoResidency, UNIFIED_MEMORY};
+pub use request::{Request, Terms};
 pub use runtime::Runtime;
 pub use spec::{InferenceSpec, LatencyClass, Needs, footprint};
+pub use store::{LedgerError, Store, Ticket, Wait};
+pub use time::Timestamp;

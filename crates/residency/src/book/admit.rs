@@ -1,0 +1,237 @@
+//! The one decision that every ledger makes.
+
+use std::sync::Arc;
+
+use plimsoll_units::{Bytes, PoolId};
+
+use super::{Book, Booking, Measured, Share};
+use crate::refusal::UNIFIED_MEMORY;
+use crate::spec::bare;
+use crate::{CoResidency, InferenceSpec, Needs, Request, Timestamp, footprint};
+
+/// What a request that was admitted does to the book it was decided on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "an admission changes nothing until it is entered"]
+pub enum Admission {
+    /// Nothing: this instance holds the same spec already.
+    Unchanged,
+    /// A new booking.
+    New(Booking),
+    /// A booking in place of the one that this instance holds.
+    Resized(Booking),
+}
+
+/// Whether this request can be resident in this book now.
+///
+/// Exclusions are checked before budgets, holders in the order of instances, and what the newcomer declares before what
+/// the holder does. A request for several pools is admitted for all or none. An instance that is held already is
+/// resized: its own bytes count as free, its own role does not stand in its way, and giving back is always admitted,
+/// even from a pool that holds more than its budget.
+///
+/// # Errors
+///
+/// The first reason against it. The book is as it was.
+pub fn admit(book: &Book, request: &Request, now: Timestamp) -> Result<Admission, CoResidency> {
+    let admission = book.fits(request, now)?;
+    if let Admission::New(booking) = &admission
+        && let Some(refusal) = book.queue.ahead_of(&booking.spec, &booking.shares, request.terms.priority)
+    {
+        return Err(refusal);
+    }
+    Ok(admission)
+}
+
+impl Book {
+    /// Whether a request can be resident, whoever waits.
+    pub(crate) fn fits(&self, request: &Request, now: Timestamp) -> Result<Admission, CoResidency> {
+        let own = self.bookings.get(&*request.instance);
+        if let Some(own) = own
+            && !request.terms.owners.is_empty()
+            && request.terms.owners != own.terms.owners
+        {
+            return Err(taken(own));
+        }
+        let shares = self.shares(&request.spec)?;
+        if let Some(own) = own
+            && same(&own.spec, &request.spec)
+            && same_shares(&own.shares, &shares)
+        {
+            return Ok(Admission::Unchanged);
+        }
+        if let Some(refusal) = self.conflict(&request.spec, &request.instance) {
+            return Err(refusal);
+        }
+        if let Some(refusal) = shares.iter().find_map(|share| self.shortage(&request.spec, own, share)) {
+            return Err(refusal);
+        }
+        Ok(match own {
+            Some(own) => Admission::Resized(resized(own, &request.spec, shares)),
+            None => Admission::New(self.fresh(request, shares, now)),
+        })
+    }
+
+    /// What a spec asks of which pool, in the order of ids.
+    pub(crate) fn shares(&self, spec: &InferenceSpec) -> Result<Vec<Share>, CoResidency> {
+        let share = |pool, booked| Share { pool, booked, measured: Measured::default() };
+        match &spec.needs {
+            Needs::Memory { .. } => match (self.place(UNIFIED_MEMORY), self.pools.len()) {
+                (Some(pool), _) => Ok(vec![share(pool, footprint(spec))]),
+                (None, 1) => Ok(vec![share(0, footprint(spec))]),
+                (None, _) => Err(self.unknown_pool(spec, None)),
+            },
+            Needs::Pools(pools) => pools
+                .iter()
+                .map(|(id, bytes)| match self.place(id.as_str()) {
+                    Some(pool) => Ok(share(pool, *bytes)),
+                    None => Err(self.unknown_pool(spec, Some(id))),
+                })
+                .collect(),
+        }
+    }
+
+    fn unknown_pool(&self, spec: &InferenceSpec, pool: Option<&PoolId>) -> CoResidency {
+        CoResidency::UnknownPool {
+            role: bare(&spec.role).to_owned(),
+            pool: pool.cloned(),
+            known: self.places.keys().cloned().collect(),
+        }
+    }
+
+    /// The first instance that may not be beside this spec, other than `own`.
+    fn conflict(&self, spec: &InferenceSpec, own: &str) -> Option<CoResidency> {
+        let role = bare(&spec.role);
+        let first = spec
+            .excludes
+            .iter()
+            .filter_map(|role| other(self.index.holders(bare(role)), own))
+            .chain(other(self.index.excluders(role), own))
+            .min()?;
+        let with = self.bookings.get(first)?.role();
+        let declared_by = if spec.excludes.iter().any(|role| bare(role) == with) { role } else { with };
+        Some(CoResidency::Excluded {
+            role: role.to_owned(),
+            with: with.to_owned(),
+            declared_by: declared_by.to_owned(),
+        })
+    }
+
+    /// Every booking that may not be beside this spec, other than `own`; one that both sides exclude comes twice.
+    pub(crate) fn conflicts(&self, spec: &InferenceSpec, own: &str) -> impl Iterator<Item = &Booking> {
+        let excluded = spec.excludes.iter().flat_map(|role| self.index.holders(bare(role)));
+        excluded
+            .chain(self.index.excluders(bare(&spec.role)))
+            .filter(move |instance| &***instance != own)
+            .filter_map(|instance| self.bookings.get(instance))
+    }
+
+    /// What a pool may hold and what is held, where it has a limit.
+    pub(crate) fn limit_of(&self, pool: usize) -> Option<(Bytes, u128)> {
+        let pool = &self.pools[pool];
+        Some((pool.budget?, pool.used))
+    }
+
+    /// Why a share does not fit into its pool.
+    pub(crate) fn shortage(
+        &self,
+        spec: &InferenceSpec,
+        own: Option<&Booking>,
+        share: &Share,
+    ) -> Option<CoResidency> {
+        let pool = &self.pools[share.pool];
+        let budget = pool.budget?;
+        let own = own.and_then(|own| own.share(share.pool));
+        let held = own.map_or(Bytes::ZERO, Share::current);
+        if own.is_some_and(|own| share.booked <= own.booked) {
+            return None;
+        }
+        let others = pool.used.saturating_sub(u128::from(held.get()));
+        let free = u128::from(budget.get()).saturating_sub(others);
+        if u128::from(share.booked.get()) <= free {
+            return None;
+        }
+        Some(CoResidency::OverBudget {
+            role: bare(&spec.role).to_owned(),
+            pool: pool.id.clone(),
+            need: share.booked,
+            free: Bytes::new(u64::try_from(free).unwrap_or(u64::MAX)),
+            budget,
+            holders: self.holders_of(share.pool),
+        })
+    }
+
+    pub(super) fn fresh(&self, request: &Request, shares: Vec<Share>, now: Timestamp) -> Booking {
+        Booking {
+            instance: request.instance.as_str().into(),
+            spec: normalised(&request.spec),
+            shares,
+            since: now,
+            lease_until: request.terms.lease.map(|lease| now.saturating_add(lease)),
+            expires: request.terms.ttl.map(|ttl| now.saturating_add(ttl)),
+            terms: request.terms.clone(),
+            boot: self.boot.clone(),
+            in_use: 0,
+            ticket: None,
+        }
+    }
+
+    /// Roles and bytes of those who hold a pool, in the order of instances.
+    pub(crate) fn holders_of(&self, pool: usize) -> Vec<(String, Bytes)> {
+        let holding =
+            |booking: &Booking| booking.share(pool).map(|share| (booking.role().to_owned(), share.current()));
+        self.bookings.values().filter_map(holding).collect()
+    }
+}
+
+/// The first of some instances that is not `own`: at most two looks.
+fn other<'a>(mut instances: impl Iterator<Item = &'a Arc<str>>, own: &str) -> Option<&'a Arc<str>> {
+    instances.find(|instance| &***instance != own)
+}
+
+pub(super) fn taken(own: &Booking) -> CoResidency {
+    let owner = match &*own.terms.owners {
+        [] => "nobody's process, until it is released".to_owned(),
+        [first, ..] => first.to_string(),
+    };
+    CoResidency::Taken { role: own.role().to_owned(), instance: own.instance.to_string(), owner }
+}
+
+/// Whether two specs say the same, with or without prefixes.
+fn same(held: &InferenceSpec, asked: &InferenceSpec) -> bool {
+    held == asked
+        || (held.role == bare(&asked.role)
+            && held.model == asked.model
+            && held.runtime == asked.runtime
+            && held.needs == asked.needs
+            && held.latency_class == asked.latency_class
+            && held.sticky == asked.sticky
+            && held.excludes == asked.excludes.iter().map(|role| bare(role).to_owned()).collect())
+}
+
+fn same_shares(held: &[Share], asked: &[Share]) -> bool {
+    held.len() == asked.len()
+        && held.iter().zip(asked).all(|(held, asked)| held.pool == asked.pool && held.booked == asked.booked)
+}
+
+/// The spec with bare names, as the index wants them.
+fn normalised(spec: &InferenceSpec) -> InferenceSpec {
+    let mut spec = spec.clone();
+    if spec.role.starts_with("role:") {
+        spec.role = bare(&spec.role).to_owned();
+    }
+    if spec.excludes.iter().any(|role| role.starts_with("role:")) {
+        spec.excludes = spec.excludes.iter().map(|role| bare(role).to_owned()).collect();
+    }
+    spec
+}
+
+/// The booking with another spec. Measurements of a share that stays as large still hold.
+fn resized(own: &Booking, spec: &InferenceSpec, mut shares: Vec<Share>) -> Booking {
+    for share in &mut shares {
+        if let Some(old) = own.share(share.pool)
+            && old.booked == share.booked
+        {
+            share.measured = old.measured;
+        }
+    }
+    Booking { spec: normalised(spec), shares, ..own.clone() }
+}

@@ -1,0 +1,95 @@
+//! Roles, exclusions and ends, so that nothing has to look at every booking.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Booking;
+use crate::{ProcessId, Timestamp};
+
+/// What the bookings say, by what is asked of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    roles: BTreeMap<Box<str>, Named>,
+    pub(super) owners: BTreeMap<ProcessId, BTreeSet<Arc<str>>>,
+    // Bookings without an owner, by the boot that ends them.
+    pub(super) boots: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    pub(super) expiries: BTreeSet<(Timestamp, Arc<str>)>,
+}
+
+/// Who says this role's name.
+#[derive(Clone, Debug, Default)]
+struct Named {
+    holders: BTreeSet<Arc<str>>,
+    excluded_by: BTreeSet<Arc<str>>,
+}
+
+impl Index {
+    /// The instances of a role.
+    pub(super) fn holders(&self, role: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.roles.get(role).into_iter().flat_map(|named| &named.holders)
+    }
+
+    /// The instances that exclude a role.
+    pub(super) fn excluders(&self, role: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.roles.get(role).into_iter().flat_map(|named| &named.excluded_by)
+    }
+
+    pub(super) fn add(&mut self, booking: &Booking) {
+        let instance = &booking.instance;
+        named(&mut self.roles, booking.role()).holders.insert(Arc::clone(instance));
+        for role in &booking.spec.excludes {
+            named(&mut self.roles, role).excluded_by.insert(Arc::clone(instance));
+        }
+        for owner in &booking.terms.owners {
+            self.owners.entry(owner.clone()).or_default().insert(Arc::clone(instance));
+        }
+        if let (Some(boot), []) = (&booking.boot, &*booking.terms.owners) {
+            self.boots.entry(Arc::clone(boot)).or_default().insert(Arc::clone(instance));
+        }
+        if let Some(expires) = booking.expires {
+            self.expiries.insert((expires, Arc::clone(instance)));
+        }
+    }
+
+    pub(super) fn remove(&mut self, booking: &Booking) {
+        let instance = &booking.instance;
+        self.unname(booking.role(), |named| named.holders.remove(instance));
+        for role in &booking.spec.excludes {
+            self.unname(role, |named| named.excluded_by.remove(instance));
+        }
+        for owner in &booking.terms.owners {
+            remove_from(&mut self.owners, owner, instance);
+        }
+        if let (Some(boot), []) = (&booking.boot, &*booking.terms.owners) {
+            remove_from(&mut self.boots, boot, instance);
+        }
+        if let Some(expires) = booking.expires {
+            self.expiries.remove(&(expires, Arc::clone(instance)));
+        }
+    }
+
+    fn unname(&mut self, role: &str, remove: impl FnOnce(&mut Named) -> bool) {
+        if let Some(named) = self.roles.get_mut(role) {
+            remove(named);
+            if named.holders.is_empty() && named.excluded_by.is_empty() {
+                self.roles.remove(role);
+            }
+        }
+    }
+}
+
+fn named<'a>(roles: &'a mut BTreeMap<Box<str>, Named>, role: &str) -> &'a mut Named {
+    if !roles.contains_key(role) {
+        roles.insert(role.into(), Named::default());
+    }
+    roles.get_mut(role).expect("it was just made sure of")
+}
+
+fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<Arc<str>>>, key: &K, instance: &Arc<str>) {
+    if let Some(set) = map.get_mut(key) {
+        set.remove(instance);
+        if set.is_empty() {
+            map.remove(key);
+        }
+    }
+}
