@@ -8,6 +8,7 @@ mod change;
 mod index;
 mod queue;
 mod reclaim;
+mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use admit::{Admission, admit};
 pub use change::PoolUse;
 pub use queue::{Queued, WaitEnd};
 pub use reclaim::{Ended, Reclaimed};
+pub use shown::PoolShare;
 
 pub(crate) use queue::Claim;
 #[cfg(feature = "sqlite")]

@@ -45,6 +45,7 @@ mod time;
 
 pub use advise::{Advice, Eviction, Kept, KeptBecause, NoAdvice, Victim, eviction_advice};
 pub use book::{Admission, Book, Booking, Ended, PoolUse, Queued, Reclaimed, WaitEnd, admit};
+pub use book::PoolShare;
 pub use error::StoreError;
 pub use explain::{Conflict, Explanation, Holding, Shortage, explain};
 #[cfg(feature = "sqlite")]
