@@ -108,7 +108,7 @@ pub struct NoAdvice {
     pub kept: Vec<Kept>,
     /// Why it does not fit as things are.
     #[source]
-    pub refusal: CoResidency,
+    pub refusal: Box<CoResidency>,
 }
 
 struct KeptList<'a>(&'a [Kept]);
@@ -145,7 +145,7 @@ pub fn eviction_advice(
     plan(book, request, policy, now).ok_or_else(|| NoAdvice {
         role: crate::spec::bare(&request.spec.role).to_owned(),
         kept: kept(book, request, policy, now),
-        refusal,
+        refusal: Box::new(refusal),
     })
 }
 

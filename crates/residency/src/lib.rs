@@ -25,6 +25,7 @@
 //! [`Bytes::MAX`]: plimsoll_units::Bytes::MAX
 
 mod advise;
+mod attribute;
 mod book;
 mod error;
 mod explain;
@@ -36,6 +37,9 @@ mod proc;
 mod refusal;
 mod request;
 mod runtime;
+mod sets;
+#[cfg(test)]
+mod shuttled;
 mod spec;
 mod store;
 mod sync;
@@ -44,6 +48,7 @@ mod text;
 mod time;
 
 pub use advise::{Advice, Eviction, Kept, KeptBecause, NoAdvice, Victim, eviction_advice};
+pub use attribute::{Attribution, OutsideUse, attribute};
 pub use book::{Admission, Book, Booking, Ended, PoolUse, Queued, Reclaimed, WaitEnd, admit};
 pub use book::PoolShare;
 pub use error::StoreError;
@@ -56,6 +61,7 @@ pub use proc::ProcOwners;
 pub use refusal::{CoResidency, UNIFIED_MEMORY};
 pub use request::{Request, Terms};
 pub use runtime::Runtime;
+pub use sets::{MOST_ROLES, MOST_SETS, RoleSets, SetsError, maximal_sets};
 pub use spec::{InferenceSpec, LatencyClass, Needs, footprint};
 pub use store::{LedgerError, Store, Ticket, Wait};
 pub use time::Timestamp;

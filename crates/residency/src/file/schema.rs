@@ -137,3 +137,38 @@ fn check(connection: &Connection, file: &File, known: i64) -> Result<i64, StoreE
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::FileOptions;
+    use super::*;
+
+    #[test]
+    fn an_older_file_gets_what_is_new_and_keeps_what_it_has() {
+        let connection = Connection::open_in_memory().unwrap();
+        let file = File { path: "ledger".into(), options: FileOptions::default(), identity: None };
+        migrate(&connection, &file, &STEPS[..1]).unwrap();
+        connection.execute("INSERT INTO pools VALUES ('CUDA0', 5)", []).unwrap();
+        let steps = [STEPS[0], "ALTER TABLE pools ADD COLUMN note TEXT", "UPDATE pools SET note = 'new'"];
+        migrate(&connection, &file, &steps).unwrap();
+        let row = connection.query_row("SELECT id, budget, note FROM pools", [], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
+        });
+        assert_eq!(row, Ok(("CUDA0".to_owned(), 5, "new".to_owned())));
+        assert_eq!(version(&connection, &file).unwrap(), 3);
+        // Back to a program that knows less.
+        let error = migrate(&connection, &file, STEPS).unwrap_err();
+        assert!(matches!(error, StoreError::Newer { found: 3, known: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_file_at_its_version() {
+        let connection = Connection::open_in_memory().unwrap();
+        let file = File { path: "ledger".into(), options: FileOptions::default(), identity: None };
+        migrate(&connection, &file, &STEPS[..1]).unwrap();
+        let steps = [STEPS[0], "CREATE TABLE half (x) STRICT"];
+        assert!(migrate(&connection, &file, &steps).is_err());
+        assert_eq!(version(&connection, &file).unwrap(), 1);
+        migrate(&connection, &file, STEPS).unwrap();
+    }
+}
