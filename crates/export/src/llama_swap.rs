@@ -32,7 +32,8 @@ pub fn matrix(members: &[Member], sets: &[Vec<String>]) -> String {
             *cost = member.cost.max(1);
         }
     }
-    let names: BTreeMap<&str, String> = costs.keys().zip(1_usize..).map(|(id, n)| (*id, format!("m{n}"))).collect();
+    let names: BTreeMap<&str, String> =
+        costs.keys().zip(1_usize..).map(|(id, n)| (*id, format!("m{n}"))).collect();
     let mut out = String::from("routing:\n  router:\n    use: matrix\n    settings:\n      matrix:\n");
     let mut section = |name: &str, lines: Vec<String>| {
         if lines.is_empty() {

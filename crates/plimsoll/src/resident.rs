@@ -59,8 +59,7 @@ impl Processes {
     /// Every process but these: its name, its number, its resident set; the largest first.
     pub fn others(&self, known: &BTreeSet<u32>) -> Vec<(String, u32, Bytes)> {
         let others = self.seen.iter().filter(|(pid, _)| !known.contains(pid));
-        let mut others: Vec<_> =
-            others.map(|(pid, seen)| (seen.name.clone(), *pid, seen.resident)).collect();
+        let mut others: Vec<_> = others.map(|(pid, seen)| (seen.name.clone(), *pid, seen.resident)).collect();
         others.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.1.cmp(&b.1)));
         others
     }

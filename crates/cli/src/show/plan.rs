@@ -125,7 +125,7 @@ fn used(stage: &Stage) -> Bytes {
     stage.weights_bytes.saturating_add(stage.kv_bytes).saturating_add(stage.overhead_bytes)
 }
 
-fn of_budget(used: Bytes, budget: Bytes) -> String {
+pub(crate) fn of_budget(used: Bytes, budget: Bytes) -> String {
     if budget < Bytes::new(1_000_000_000) {
         return format!("{} / {}", used.scaled(), budget.scaled());
     }

@@ -48,9 +48,7 @@ impl RoleEntry {
         let usual = Request::default();
         let cache_type = |text: &Option<String>, usual: CacheType| match text {
             None => Ok(usual),
-            Some(text) => {
-                text.parse().map_err(|why| RosterProblem::CacheType { role: role.to_owned(), why })
-            }
+            Some(text) => text.parse().map_err(|why| RosterProblem::CacheType { role: role.to_owned(), why }),
         };
         Ok(Request {
             context: Some(ContextLength::PerSequence(ctx)),

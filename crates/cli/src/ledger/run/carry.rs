@@ -1,0 +1,136 @@
+//! A command from its start to its end: signals passed on, the lease renewed, memory measured.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use plimsoll::residency::{LedgerError, Request, Store, footprint};
+use plimsoll::units::{Bytes, PoolId};
+use plimsoll::{Place, Processes};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+use super::super::{Ledger, now};
+use super::device::Pinned;
+use crate::failure::Failure;
+
+/// How often the lease is renewed and the memory measured.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// Runs a command until it ends; its status, or 128 and the signal that ended it.
+pub(super) fn carry(
+    ledger: &Ledger,
+    request: &Request,
+    command: &[OsString],
+    device: Option<&Pinned>,
+) -> Result<u8, Failure> {
+    // Before the command starts, so that no signal falls between.
+    let events = events()?;
+    let mut child = start(command, device)?;
+    let mut beat = Beat { ledger, request, told: false, gone: false, pool: host_pool(ledger, request) };
+    let mut next = now().saturating_add(BEAT);
+    loop {
+        match events.recv_timeout(BEAT) {
+            Ok(event) => pass_on(&child, &event),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Nobody tells us of signals any more; the end of the command is still seen.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(100)),
+        }
+        if let Some(status) = child.try_wait().map_err(Failure::internal)? {
+            return Ok(told(status));
+        }
+        if now() >= next {
+            beat.beat(child.id());
+            next = now().saturating_add(BEAT);
+        }
+    }
+}
+
+/// Signals as they come, in a thread that ends with this process.
+fn events() -> Result<Receiver<Origin>, Failure> {
+    let wanted = [SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+    let mut signals = SignalsInfo::<WithOrigin>::new(wanted).map_err(Failure::internal)?;
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || signals.forever().try_for_each(|event| sender.send(event)));
+    Ok(receiver)
+}
+
+/// Starts the command under a name of this program that makes it end when we are killed.
+fn start(command: &[OsString], device: Option<&Pinned>) -> Result<Child, Failure> {
+    let program = std::env::current_exe().map_err(Failure::internal)?;
+    let mut start = Command::new(program);
+    start.arg("__start").arg(std::process::id().to_string()).arg("--").args(command);
+    start.envs(device.iter().flat_map(|device| device.environment()));
+    start.spawn().map_err(|error| Failure::Ended {
+        status: 126,
+        stdout: String::new(),
+        stderr: format!("cannot start a process: {error}"),
+    })
+}
+
+/// Sends a signal on to the command. What the terminal or the kernel sent, the command has got itself.
+fn pass_on(child: &Child, event: &Origin) {
+    if event.signal == SIGCHLD || event.cause == Cause::Kernel {
+        return;
+    }
+    // It was not waited for yet, so its number is still its own.
+    if let Some(signal) = Signal::from_named_raw(event.signal) {
+        let _ended = kill_process(Pid::from_child(child), signal);
+    }
+}
+
+/// Its status; 128 and the number of the signal that ended it.
+fn told(status: ExitStatus) -> u8 {
+    let number = status.code().or_else(|| Some(128 + status.signal()?));
+    number.and_then(|number| u8::try_from(number).ok()).unwrap_or(u8::MAX)
+}
+
+/// The pool of the host's memory on which a request draws: what is resident there can be measured.
+fn host_pool(ledger: &Ledger, request: &Request) -> Option<PoolId> {
+    let book = ledger.book().ok()?;
+    let shares = book.pool_shares(book.get(&request.instance)?);
+    shares.into_iter().map(|share| share.pool).find(|pool| Place::of_pool(Some(pool)) == Place::OneMemory)
+}
+
+/// What is done now and then while a command runs.
+struct Beat<'a> {
+    ledger: &'a Ledger,
+    request: &'a Request,
+    pool: Option<PoolId>,
+    // Whether more than the booking was measured once.
+    told: bool,
+    // Whether somebody ended the booking.
+    gone: bool,
+}
+
+impl Beat<'_> {
+    /// Renews the lease and takes in what is used. A ledger that cannot be written now is tried again next time.
+    fn beat(&mut self, child: u32) {
+        let (store, instance) = (&self.ledger.store, &self.request.instance);
+        if !self.gone
+            && let Err(LedgerError::NotHeld { .. }) = store.heartbeat(instance, now())
+        {
+            self.gone = true;
+            crate::complain(&format!(
+                "note: the booking of {instance} was ended; the command runs on without it"
+            ));
+        }
+        if self.gone {
+            return;
+        }
+        let Some(pool) = &self.pool else { return };
+        let processes = Processes::look();
+        let measured = processes.resident(&processes.tree(child));
+        let booked: Bytes = footprint(&self.request.spec);
+        // A model that has not filled its memory yet keeps its booking; only more than that is taken in.
+        if measured > booked || self.told {
+            self.told = true;
+            let _later = store.measure(instance, pool, measured.max(booked), now());
+        }
+    }
+}
