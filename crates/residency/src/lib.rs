@@ -49,8 +49,8 @@ mod time;
 
 pub use advise::{Advice, Eviction, Kept, KeptBecause, NoAdvice, Victim, eviction_advice};
 pub use attribute::{Attribution, OutsideUse, attribute};
-pub use book::{Admission, Book, Booking, Ended, PoolUse, Queued, Reclaimed, WaitEnd, admit};
 pub use book::PoolShare;
+pub use book::{Admission, Book, Booking, Ended, PoolUse, Queued, Reclaimed, WaitEnd, admit};
 pub use error::StoreError;
 pub use explain::{Conflict, Explanation, Holding, Shortage, explain};
 #[cfg(feature = "sqlite")]

@@ -215,7 +215,7 @@ pub(crate) struct RosterCheckArgs {
     pub(crate) file: PathBuf,
 
     /// Print the sets as a matrix for the configuration of llama-swap.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     pub(crate) llama_swap: bool,
 }
 

@@ -110,16 +110,16 @@ fn show(text: &str) -> Result<(), Failure> {
 fn draw(ledger: &Ledger, cli: &Cli) -> Outcome {
     let now = now();
     ledger.store.sweep(now).map_err(store)?;
-    let mut book = ledger.book()?;
-    let attribution = measured::take_in(&mut book, &ledger.owners);
-    let holders = book.bookings().flat_map(|booking| {
+    let book = ledger.book()?;
+    let (seen, attribution) = measured::look(&book, &ledger.owners);
+    let holders = seen.bookings().flat_map(|booking| {
         let holder = |share: plimsoll::residency::PoolShare| Holder {
             booking: booking.clone(),
             pool: share.pool.to_string(),
             bytes: share.booked,
             measured: share.measured,
         };
-        book.pool_shares(booking).into_iter().map(holder)
+        seen.pool_shares(booking).into_iter().map(holder)
     });
     let picture =
         Picture { now, holders: holders.collect(), waiting: book.waiting().collect(), attribution, book };

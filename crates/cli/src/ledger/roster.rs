@@ -51,6 +51,9 @@ pub(crate) fn run(args: &RosterArgs, cli: &Cli) -> Outcome {
 }
 
 fn check(args: &RosterCheckArgs, cli: &Cli) -> Outcome {
+    if args.llama_swap && cli.json {
+        return Err(Failure::Input("--llama-swap is YAML and --json is not; give one of them".to_owned()));
+    }
     let roster = Roster::read(&args.file).map_err(Failure::input)?;
     let sets = roster.sets().map_err(Failure::input)?;
     if args.llama_swap {

@@ -9,8 +9,15 @@ use plimsoll::{Place, Processes, cluster};
 /// The pool that is this machine's whole memory, so that what is used of it can be compared.
 pub(super) const HOST: &str = cluster::Pool::RAM;
 
-/// Takes into this copy of a book what the owners of its bookings use now, and says where the host's memory is gone.
-pub(super) fn take_in(book: &mut Book, owners: &ProcOwners) -> Option<Attribution> {
+/// This book with what the owners of its bookings use now, and where the host's memory is gone. Only what was measured
+/// counts in it: how full the pools are is said by the book itself.
+pub(super) fn look(book: &Book, owners: &ProcOwners) -> (Book, Option<Attribution>) {
+    let mut seen = book.clone();
+    let attribution = take_in(&mut seen, owners);
+    (seen, attribution)
+}
+
+fn take_in(book: &mut Book, owners: &ProcOwners) -> Option<Attribution> {
     let processes = Processes::look();
     let mut known = BTreeSet::new();
     let mut measured: Vec<(String, PoolId, Bytes)> = Vec::new();
