@@ -1,5 +1,7 @@
 //! The matrix means the sets that it was made from.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_export::llama_swap::{Member, matrix};
