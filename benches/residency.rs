@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use plimsoll_residency::{
-    Book, Durability, Eviction, FileLedger, FileOptions, InferenceSpec, NoOwners, Request, ResidencyLedger, Store,
-    Terms, Timestamp, UNIFIED_MEMORY, eviction_advice,
+    Book, Durability, Eviction, FileLedger, FileOptions, InferenceSpec, NoOwners, Request, ResidencyLedger,
+    Store, Terms, Timestamp, UNIFIED_MEMORY, eviction_advice,
 };
 use plimsoll_units::{Bytes, PoolId};
 
@@ -44,7 +44,9 @@ fn pool() -> PoolId {
 
 /// Names and specs that come and go beside the residents.
 fn visitors(thread: usize) -> Vec<(String, InferenceSpec)> {
-    (0..INPUTS).map(|i| (format!("visitor-{thread}-{i:02}"), spec(&format!("guest-{thread}-{i:02}"), 5_000_000))).collect()
+    (0..INPUTS)
+        .map(|i| (format!("visitor-{thread}-{i:02}"), spec(&format!("guest-{thread}-{i:02}"), 5_000_000)))
+        .collect()
 }
 
 /// How long `threads` threads take for so many pairs in all.
@@ -121,7 +123,8 @@ fn on_file(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (name, durability) in [("normal", Durability::Normal), ("full", Durability::Full)] {
         let options = FileOptions { durability, ..FileOptions::default() };
-        let ledger = FileLedger::open(folder.0.join(name), options, Arc::new(NoOwners)).expect("it can be made");
+        let ledger =
+            FileLedger::open(folder.0.join(name), options, Arc::new(NoOwners)).expect("it can be made");
         let moment = Timestamp::ZERO;
         ledger.set_budget(&pool(), Some(Bytes::gib(64)), moment).expect("it can be written");
         ledger
@@ -154,7 +157,8 @@ fn full_machine(random: &mut Random) -> (Book, Request) {
         held += bytes;
         let weights = bytes / 10 * (1 + random.below(9));
         let name = format!("resident-{i:02}");
-        let spec = InferenceSpec::new(&name, "x").with_memory(Bytes::new(weights), Bytes::new(bytes - weights));
+        let spec =
+            InferenceSpec::new(&name, "x").with_memory(Bytes::new(weights), Bytes::new(bytes - weights));
         let priority = u32::try_from(random.below(4)).unwrap_or_default();
         let terms = Terms { priority, ..Terms::default() };
         book.reserve(&Request::new(name, spec).on(terms), Timestamp::ZERO).expect("there is no limit");

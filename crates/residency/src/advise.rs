@@ -10,7 +10,7 @@ use plimsoll_units::Bytes;
 
 use crate::book::{Book, Booking, Share};
 use crate::{CoResidency, Needs, Request, Timestamp};
-use search::{Item, cheapest};
+use search::{Item, Problem, cheapest};
 
 /// Who may be evicted, and how hard to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,15 +138,19 @@ pub fn eviction_advice(
     policy: &Eviction,
     now: Timestamp,
 ) -> Result<Advice, NoAdvice> {
-    let refusal = match book.fits(request, now) {
-        Ok(_) => return Ok(Advice { victims: Vec::new(), cost: 0, proven: true }),
-        Err(refusal) => refusal,
-    };
-    plan(book, request, policy, now).ok_or_else(|| NoAdvice {
+    let none = |refusal| NoAdvice {
         role: crate::spec::bare(&request.spec.role).to_owned(),
         kept: kept(book, request, policy, now),
         refusal: Box::new(refusal),
-    })
+    };
+    // A refusal names every holder, so it is made only when it is needed.
+    match plan(book, request, policy, now) {
+        Some(advice) => Ok(advice),
+        None => match book.refusal(request) {
+            None => Ok(Advice { victims: Vec::new(), cost: 0, proven: true }),
+            Some(refusal) => Err(none(refusal)),
+        },
+    }
 }
 
 fn plan(book: &Book, request: &Request, policy: &Eviction, now: Timestamp) -> Option<Advice> {
@@ -169,9 +173,7 @@ fn plan(book: &Book, request: &Request, policy: &Eviction, now: Timestamp) -> Op
             .filter(|held| why_kept(held, policy, now).is_none())
             .collect()
     };
-    let items: Vec<Item> = candidates.iter().map(|held| item(held, &short)).collect();
-    let need: Vec<u64> = short.iter().map(|(_, need)| *need).collect();
-    let choice = cheapest(&items, &need, policy.node_limit)?;
+    let choice = cheapest(&problem(&candidates, &short), policy.node_limit)?;
     let victim = |held: &Booking, excluded| Victim {
         instance: held.instance().to_owned(),
         role: held.role().to_owned(),
@@ -211,9 +213,16 @@ fn shortages<'a>(
     shares.iter().filter_map(short).collect()
 }
 
-fn item(held: &Booking, short: &[(usize, u64)]) -> Item {
-    let size = |(pool, _): &(usize, u64)| held.share(*pool).map_or(0, |share| share.current().get());
-    Item { cost: cost(held), bytes: held.bytes().get(), sizes: short.iter().map(size).collect() }
+fn problem(candidates: &[&Booking], short: &[(usize, u64)]) -> Problem {
+    let size = |held: &&Booking, pool| held.share(pool).map_or(0, |share| share.current().get());
+    Problem {
+        items: candidates.iter().map(|held| Item { cost: cost(held), bytes: held.bytes().get() }).collect(),
+        need: short.iter().map(|(_, need)| *need).collect(),
+        sizes: short
+            .iter()
+            .map(|(pool, _)| candidates.iter().map(|held| size(held, *pool)).collect())
+            .collect(),
+    }
 }
 
 /// What it costs to evict a booking: the bytes of its weights, all of it where those are not told, times one more than

@@ -6,7 +6,13 @@ mod sync {
 }
 
 #[path = "memory/mod.rs"]
-#[expect(dead_code, unused_imports, unreachable_pub, reason = "the tests below use a part of it")]
+#[expect(
+    clippy::duplicate_mod,
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "the tests below use a part of it"
+)]
 mod memory;
 
 use std::sync::atomic::{AtomicU64, Ordering};

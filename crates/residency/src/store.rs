@@ -314,7 +314,7 @@ pub trait Store: std::fmt::Debug + Send + Sync {
         let number = transacted(self, now, |book| book.enqueue(request, now, deadline))??;
         let mut ticket = Ticket { number, request: request.clone(), deadline, last: None };
         viewed(self, |book| {
-            if let Claim::Pending(why) = book.claim(number, &request.instance, now) {
+            if let Claim::Pending(why) = book.claim(number, &request.instance) {
                 ticket.last = Some(why);
             }
         })?;
@@ -354,7 +354,7 @@ pub trait Store: std::fmt::Debug + Send + Sync {
 impl Ticket {
     /// How things stand with it in this book.
     pub(crate) fn look(&mut self, book: &Book, now: Timestamp) -> Wait {
-        match book.claim(self.number, &self.request.instance, now) {
+        match book.claim(self.number, &self.request.instance) {
             Claim::Admitted => Wait::Admitted,
             Claim::Pending(why) => {
                 self.last = Some(why.clone());

@@ -2,19 +2,27 @@
 //!
 //! Items are tried by cost per byte. The bound is the linear relaxation, in which one item may be taken in part; with
 //! several resources it is the largest of those of each resource alone. The first incumbent is the best of all greedy
-//! beginnings that one more item completes. Ties are broken in a second, shorter search.
+//! beginnings that one more item completes. Ties are broken on the way, or in a second search where there are many.
 
 use std::cmp::Ordering;
 
 /// Something that can be taken.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
     /// What taking it costs.
     pub(super) cost: u64,
     /// What decides between sets of equal cost: the less, the better.
     pub(super) bytes: u64,
-    /// What it gives of each resource.
-    pub(super) sizes: Vec<u64>,
+}
+
+/// What can be taken, and for what.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    pub(super) items: Vec<Item>,
+    /// What is needed of each resource.
+    pub(super) need: Vec<u64>,
+    /// Per resource, what each item gives.
+    pub(super) sizes: Vec<Vec<u64>>,
 }
 
 /// A set that covers the need.
@@ -26,33 +34,35 @@ pub(super) struct Choice {
     pub(super) proven: bool,
 }
 
-/// How many nodes the search for a better set of the same cost may visit.
+/// How many nodes the search for a better set of the same cost may visit, where many sets cost the same.
 const TIE_NODES: u32 = 5_000;
 
-/// The set of least cost that covers `need`, and among those the one of least bytes, fewest items, first places. After
+/// How many nodes a search for both at once may visit, which is enough where few sets cost the same.
+const BOTH_NODES: u32 = 2_000;
+
+/// The set of least cost that covers the need, and among those the one of least bytes, fewest items, first places. After
 /// `limit` nodes the best one found is returned unproven. `None` when all items together do not cover it.
-pub(super) fn cheapest(items: &[Item], need: &[u64], limit: u32) -> Option<Choice> {
-    if need.iter().all(|need| *need == 0) {
+pub(super) fn cheapest(problem: &Problem, limit: u32) -> Option<Choice> {
+    if problem.need.iter().all(|need| *need == 0) {
         return Some(Choice { chosen: Vec::new(), proven: true });
     }
-    let mut search = Search::new(items, need);
-    let rest: Vec<i128> = need.iter().map(|need| i128::from(*need)).collect();
+    let rest: Vec<i128> = problem.need.iter().map(|need| i128::from(*need)).collect();
+    let useful = |place: &usize| problem.sizes.iter().any(|sizes| sizes[*place] > 0);
+    let mut search = Search::new(problem, (0..problem.items.len()).filter(useful).collect(), &rest);
     if !search.reachable(0, &rest) {
         return None;
     }
     search.start(&rest);
-    let proven = search.run(&rest, limit, Phase::Cost);
-    if proven {
-        search.run(&rest, TIE_NODES, Phase::Ties);
-    }
-    let mut chosen = search.best.taken;
-    drop_redundant(items, &rest, &mut chosen);
+    let (proven, mut chosen) = search.solve(rest.clone(), limit);
+    drop_redundant(problem, &rest, &mut chosen);
     chosen.sort_unstable();
     Some(Choice { chosen, proven })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// Look for less cost, and for better sets of the same cost on the way.
+    Both,
     /// Look only for less cost.
     Cost,
     /// Look at everything of the same cost.
@@ -60,13 +70,15 @@ enum Phase {
 }
 
 struct Search<'a> {
-    items: &'a [Item],
+    problem: &'a Problem,
     /// Places of the items in the order in which they are tried.
     order: Vec<usize>,
     /// Per position, the next one that holds another kind of item. Of equal items, earlier ones are taken first.
     next_kind: Vec<usize>,
     /// Per resource.
     lines: Vec<Line>,
+    /// What is taken in any case.
+    base: Best,
     best: Best,
 }
 
@@ -76,13 +88,15 @@ struct Line {
     size: Vec<u64>,
     /// Sums of sizes from each position to the end.
     left: Vec<i128>,
+    /// The largest size from each position to the end.
+    largest: Vec<u64>,
     /// Positions by cost per byte.
     by_ratio: Vec<usize>,
     /// When positions are in that order already: sums of sizes and costs before each position.
     sums: Option<(Vec<i128>, Vec<u128>)>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Best {
     cost: u128,
     bytes: u128,
@@ -91,26 +105,79 @@ struct Best {
 }
 
 impl<'a> Search<'a> {
-    fn new(items: &'a [Item], need: &[u64]) -> Self {
-        let mut order: Vec<usize> =
-            (0..items.len()).filter(|i| items[*i].sizes.iter().any(|s| *s > 0)).collect();
-        if let [need] = need {
-            order.sort_by(|a, b| by_ratio(&items[*a], &items[*b], 0, *need).then(a.cmp(b)));
+    /// A search among the items at these places.
+    fn new(problem: &'a Problem, mut order: Vec<usize>, need: &[i128]) -> Self {
+        let kind = |place: usize| Kind { problem, place };
+        let need: Vec<u64> = need.iter().map(|need| u64::try_from(*need).unwrap_or(0)).collect();
+        if let [need] = *need {
+            order.sort_unstable_by(|a, b| kind(*a).by_ratio(kind(*b), 0, need));
         } else {
-            let weight: Vec<f64> = items.iter().map(|item| ratio(item, need)).collect();
+            let weight: Vec<f64> = (0..problem.items.len()).map(|place| kind(place).ratio(&need)).collect();
             order.sort_by(|a, b| weight[*a].total_cmp(&weight[*b]).then(a.cmp(b)));
         }
         let mut next_kind = vec![order.len(); order.len()];
         for at in (0..order.len().saturating_sub(1)).rev() {
-            let same = same_kind(&items[order[at]], &items[order[at + 1]]);
+            let same = kind(order[at]).is_same(kind(order[at + 1]));
             next_kind[at] = if same { next_kind[at + 1] } else { at + 1 };
         }
-        let lines = (0..need.len()).map(|d| Line::new(items, &order, d, need)).collect();
-        Self { items, order, next_kind, lines, best: Best::default() }
+        let lines = (0..need.len()).map(|resource| Line::new(problem, &order, resource, &need)).collect();
+        Self { problem, order, next_kind, lines, base: Best::default(), best: Best::default() }
+    }
+
+    /// Searches from the incumbent on; whether the best set is proven, and which it is.
+    fn solve(mut self, mut rest: Vec<i128>, limit: u32) -> (bool, Vec<usize>) {
+        if let Some((core, less)) = self.core(&rest) {
+            (self, rest) = (core, less);
+        }
+        if rest.iter().all(|rest| *rest <= 0) {
+            return (true, self.base.taken);
+        }
+        if self.run(&rest, BOTH_NODES.min(limit), Phase::Both) {
+            return (true, self.best.taken);
+        }
+        let proven = self.run(&rest, limit, Phase::Cost);
+        if proven {
+            self.run(&rest, TIE_NODES, Phase::Ties);
+        }
+        (proven, self.best.taken)
+    }
+
+    /// The search without the items that every set as cheap as the incumbent takes, or none does: those whose change
+    /// alone makes the relaxed solution dearer than it. For a single resource.
+    fn core(&self, need: &[i128]) -> Option<(Self, Vec<i128>)> {
+        let ([line], [need]) = (&*self.lines, need) else { return None };
+        let (sizes, costs) = line.sums.as_ref()?;
+        let split = sizes[1..].partition_point(|sum| *sum <= *need);
+        let part = (*need - sizes[split]).unsigned_abs();
+        let (price, unit) = match self.order.get(split) {
+            Some(_) => (u128::from(self.item(split).cost), u128::from(line.size[split])),
+            // Everything is needed.
+            None => return None,
+        };
+        // In units of cost times the size of the split item.
+        let relaxed = costs[split].checked_mul(unit)?.checked_add(price.checked_mul(part)?)?;
+        let slack = self.best.cost.checked_mul(unit)?.checked_sub(relaxed)?;
+        let (mut base, mut core, mut rest) = (Best::default(), Vec::new(), *need);
+        for (at, place) in self.order.iter().enumerate() {
+            let item = &self.problem.items[*place];
+            let change = (u128::from(item.cost) * unit).abs_diff(price * u128::from(line.size[at]));
+            if change <= slack {
+                core.push(*place);
+            } else if at < split {
+                base.cost += u128::from(item.cost);
+                base.bytes += u128::from(item.bytes);
+                base.taken.push(*place);
+                rest -= i128::from(line.size[at]);
+            }
+        }
+        let mut search = Self::new(self.problem, core, &[rest]);
+        search.base = base;
+        search.best = self.best.clone();
+        Some((search, vec![rest]))
     }
 
     fn item(&self, at: usize) -> &'a Item {
-        &self.items[self.order[at]]
+        &self.problem.items[self.order[at]]
     }
 
     /// Whether everything from `at` on covers what is left.
@@ -129,9 +196,10 @@ impl<'a> Search<'a> {
         let mut cost = 0_u128;
         let mut best: Option<(u128, usize, usize)> = None;
         for begun in 0..self.order.len() {
-            let last = (begun..self.order.len())
-                .filter(|at| self.completes(*at, &rest))
-                .min_by_key(|at| self.item(*at).cost);
+            let hopeless =
+                self.lines.iter().zip(&rest).any(|(line, rest)| i128::from(line.largest[begun]) < *rest);
+            let completing = (begun..self.order.len()).filter(|at| self.completes(*at, &rest));
+            let last = if hopeless { None } else { completing.min_by_key(|at| self.item(*at).cost) };
             if let Some(last) = last {
                 let total = cost + u128::from(self.item(last).cost);
                 if best.is_none_or(|(least, _, _)| total < least) {
@@ -146,7 +214,7 @@ impl<'a> Search<'a> {
         }
         let (cost, begun, last) = best.expect("all items together cover the need");
         let taken: Vec<usize> = self.order[..begun].iter().copied().chain([self.order[last]]).collect();
-        let bytes = taken.iter().map(|place| u128::from(self.items[*place].bytes)).sum();
+        let bytes = taken.iter().map(|place| u128::from(self.problem.items[*place].bytes)).sum();
         self.best = Best { cost, bytes, taken };
     }
 
@@ -166,7 +234,7 @@ impl<'a> Search<'a> {
     fn run(&mut self, need: &[i128], limit: u32, phase: Phase) -> bool {
         let mut rest = need.to_vec();
         let mut taken: Vec<usize> = Vec::with_capacity(self.order.len());
-        let (mut cost, mut bytes, mut at) = (0_u128, 0_u128, 0_usize);
+        let (mut cost, mut bytes, mut at) = (self.base.cost, self.base.bytes, 0_usize);
         let mut nodes = 0_u32;
         loop {
             if nodes >= limit {
@@ -209,7 +277,7 @@ impl<'a> Search<'a> {
         let spare = self.best.cost.saturating_sub(cost);
         let limit = match phase {
             Phase::Cost => spare,
-            Phase::Ties => spare + 1,
+            Phase::Both | Phase::Ties => spare + 1,
         };
         if phase == Phase::Ties {
             let more = rest.iter().copied().max().unwrap_or(0).max(0);
@@ -224,8 +292,8 @@ impl<'a> Search<'a> {
     fn offer(&mut self, taken: &[usize], last: usize, cost: u128, bytes: u128, phase: Phase) {
         let better = match (cost.cmp(&self.best.cost), phase) {
             (Ordering::Less, _) => true,
-            (Ordering::Equal, Phase::Ties) => {
-                let count = taken.len() + 1;
+            (Ordering::Equal, Phase::Both | Phase::Ties) => {
+                let count = self.base.taken.len() + taken.len() + 1;
                 (bytes, count) < (self.best.bytes, self.best.taken.len())
                     || ((bytes, count) == (self.best.bytes, self.best.taken.len())
                         && sorted(self.places(taken, last)) < sorted(self.best.taken.clone()))
@@ -238,33 +306,35 @@ impl<'a> Search<'a> {
     }
 
     fn places(&self, taken: &[usize], last: usize) -> Vec<usize> {
-        taken.iter().chain([&last]).map(|at| self.order[*at]).collect()
+        let found = taken.iter().chain([&last]).map(|at| self.order[*at]);
+        self.base.taken.iter().copied().chain(found).collect()
     }
 }
 
 impl Line {
-    fn new(items: &[Item], order: &[usize], resource: usize, need: &[u64]) -> Self {
+    fn new(problem: &Problem, order: &[usize], resource: usize, need: &[u64]) -> Self {
         let need_here = need[resource];
-        let size: Vec<u64> = order.iter().map(|place| items[*place].sizes[resource].min(need_here)).collect();
-        let mut left = vec![0_i128; size.len() + 1];
+        let sizes = &problem.sizes[resource];
+        let size: Vec<u64> = order.iter().map(|place| sizes[*place].min(need_here)).collect();
+        let (mut left, mut largest) = (vec![0_i128; size.len() + 1], vec![0; size.len() + 1]);
         for at in (0..size.len()).rev() {
             left[at] = left[at + 1] + i128::from(size[at]);
+            largest[at] = largest[at + 1].max(size[at]);
         }
         let (mut positions, mut sums) = (Vec::new(), None);
         if need.len() == 1 {
             let (mut sizes, mut costs) = (vec![0_i128; size.len() + 1], vec![0_u128; size.len() + 1]);
             for at in 0..size.len() {
                 sizes[at + 1] = sizes[at] + i128::from(size[at]);
-                costs[at + 1] = costs[at] + u128::from(items[order[at]].cost);
+                costs[at + 1] = costs[at] + u128::from(problem.items[order[at]].cost);
             }
             sums = Some((sizes, costs));
         } else {
+            let kind = |at: usize| Kind { problem, place: order[at] };
             positions = (0..order.len()).filter(|at| size[*at] > 0).collect();
-            positions.sort_by(|a, b| {
-                by_ratio(&items[order[*a]], &items[order[*b]], resource, need_here).then(a.cmp(b))
-            });
+            positions.sort_by(|a, b| kind(*a).by_ratio(kind(*b), resource, need_here));
         }
-        Self { size, left, by_ratio: positions, sums }
+        Self { size, left, largest, by_ratio: positions, sums }
     }
 
     /// Whether covering `rest` from position `at` on costs at least `limit`, even if one item may be taken in part.
@@ -302,32 +372,49 @@ fn reaches(whole: u128, part: Option<(u64, u64)>, left: i128, limit: u128) -> bo
     })
 }
 
-/// By cost per byte of one resource, larger ones first among equals.
-fn by_ratio(a: &Item, b: &Item, resource: usize, need: u64) -> Ordering {
-    let (a_size, b_size) = (a.sizes[resource].min(need), b.sizes[resource].min(need));
-    let a_first = u128::from(a.cost) * u128::from(b_size);
-    let b_first = u128::from(b.cost) * u128::from(a_size);
-    a_first
-        .cmp(&b_first)
-        .then(b_size.cmp(&a_size))
-        .then(a.bytes.cmp(&b.bytes))
-        .then_with(|| a.cost.cmp(&b.cost))
-        .then_with(|| a.sizes.cmp(&b.sizes))
+/// One item, to be compared.
+#[derive(Clone, Copy)]
+struct Kind<'a> {
+    problem: &'a Problem,
+    place: usize,
 }
 
-/// Cost per share of the whole need: only the order of trying depends on it.
-fn ratio(item: &Item, need: &[u64]) -> f64 {
-    let share = |(size, need): (&u64, &u64)| as_f64((*size).min(*need)) / as_f64(*need).max(1.0);
-    let share: f64 = item.sizes.iter().zip(need).map(share).sum();
-    as_f64(item.cost) / share.max(f64::MIN_POSITIVE)
+impl Kind<'_> {
+    fn sizes(self) -> impl Iterator<Item = u64> {
+        self.problem.sizes.iter().map(move |sizes| sizes[self.place])
+    }
+
+    /// By cost per byte of one resource, larger ones first among equals; what is equal in all comes together.
+    fn by_ratio(self, other: Self, resource: usize, need: u64) -> Ordering {
+        let (a, b) = (&self.problem.items[self.place], &self.problem.items[other.place]);
+        let sizes = &self.problem.sizes[resource];
+        let (a_size, b_size) = (sizes[self.place].min(need), sizes[other.place].min(need));
+        let a_first = u128::from(a.cost) * u128::from(b_size);
+        let b_first = u128::from(b.cost) * u128::from(a_size);
+        a_first
+            .cmp(&b_first)
+            .then_with(|| b_size.cmp(&a_size))
+            .then_with(|| a.bytes.cmp(&b.bytes))
+            .then_with(|| a.cost.cmp(&b.cost))
+            .then_with(|| self.sizes().cmp(other.sizes()))
+            .then_with(|| self.place.cmp(&other.place))
+    }
+
+    /// Cost per share of the whole need: only the order of trying depends on it.
+    fn ratio(self, need: &[u64]) -> f64 {
+        let share = |(size, need): (u64, &u64)| as_f64(size.min(*need)) / as_f64(*need).max(1.0);
+        let share: f64 = self.sizes().zip(need).map(share).sum();
+        as_f64(self.problem.items[self.place].cost) / share.max(f64::MIN_POSITIVE)
+    }
+
+    fn is_same(self, other: Self) -> bool {
+        let (a, b) = (&self.problem.items[self.place], &self.problem.items[other.place]);
+        a.cost == b.cost && a.bytes == b.bytes && self.sizes().eq(other.sizes())
+    }
 }
 
 fn as_f64(n: u64) -> f64 {
     plimsoll_units::Bytes::new(n).as_f64()
-}
-
-fn same_kind(a: &Item, b: &Item) -> bool {
-    a.cost == b.cost && a.bytes == b.bytes && a.sizes == b.sizes
 }
 
 fn sorted(mut places: Vec<usize>) -> Vec<usize> {
@@ -336,18 +423,17 @@ fn sorted(mut places: Vec<usize>) -> Vec<usize> {
 }
 
 /// Leaves out, dearest first, what the others cover as well.
-fn drop_redundant(items: &[Item], need: &[i128], chosen: &mut Vec<usize>) {
-    let mut spare: Vec<i128> = need
-        .iter()
-        .enumerate()
-        .map(|(d, need)| chosen.iter().map(|place| i128::from(items[*place].sizes[d])).sum::<i128>() - need)
-        .collect();
+fn drop_redundant(problem: &Problem, need: &[i128], chosen: &mut Vec<usize>) {
+    let sum = |sizes: &Vec<u64>| chosen.iter().map(|place| i128::from(sizes[*place])).sum::<i128>();
+    let mut spare: Vec<i128> =
+        problem.sizes.iter().zip(need).map(|(sizes, need)| sum(sizes) - need).collect();
     let mut dearest = chosen.clone();
-    dearest.sort_by_key(|place| (std::cmp::Reverse((items[*place].cost, items[*place].bytes)), *place));
+    let key = |place: &usize| (problem.items[*place].cost, problem.items[*place].bytes);
+    dearest.sort_by_key(|place| (std::cmp::Reverse(key(place)), *place));
     for place in dearest {
-        let sizes = &items[place].sizes;
-        if sizes.iter().zip(&spare).all(|(size, spare)| i128::from(*size) <= *spare) {
-            spare.iter_mut().zip(sizes).for_each(|(spare, size)| *spare -= i128::from(*size));
+        let gives = || problem.sizes.iter().map(|sizes| i128::from(sizes[place]));
+        if gives().zip(&spare).all(|(size, spare)| size <= *spare) {
+            spare.iter_mut().zip(gives()).for_each(|(spare, size)| *spare -= size);
             chosen.retain(|kept| *kept != place);
         }
     }
@@ -360,48 +446,56 @@ mod tests {
     use super::*;
 
     /// Every subset, looked at one by one.
-    fn oracle(items: &[Item], need: &[u64]) -> Option<Vec<usize>> {
-        let sets =
-            (0_u32..1 << items.len()).map(|mask| (0..items.len()).filter(|i| mask >> i & 1 == 1).collect());
+    fn oracle(problem: &Problem) -> Option<Vec<usize>> {
+        let count = problem.items.len();
+        let sets = (0_u32..1 << count).map(|mask| (0..count).filter(|i| mask >> i & 1 == 1).collect());
         let covers = |set: &Vec<usize>| {
-            need.iter()
-                .enumerate()
-                .all(|(d, need)| set.iter().map(|i| items[*i].sizes[d]).sum::<u64>() >= *need)
+            let given = |sizes: &Vec<u64>| set.iter().map(|i| sizes[*i]).sum::<u64>();
+            problem.need.iter().zip(&problem.sizes).all(|(need, sizes)| given(sizes) >= *need)
         };
         let key = |set: &Vec<usize>| {
-            let sum = |of: fn(&Item) -> u64| set.iter().map(|i| of(&items[*i])).sum::<u64>();
+            let sum = |of: fn(&Item) -> u64| set.iter().map(|i| of(&problem.items[*i])).sum::<u64>();
             (sum(|item| item.cost), sum(|item| item.bytes), set.len(), set.clone())
         };
         sets.filter(covers).min_by_key(key)
     }
 
-    fn item(resources: usize) -> impl Strategy<Value = Item> {
+    fn problem(resources: std::ops::Range<usize>, items: usize) -> impl Strategy<Value = Problem> {
         // Small numbers make ties, and ties find mistakes.
-        (0_u64..6, 0_u64..3, prop::collection::vec(0_u64..8, resources))
-            .prop_map(|(cost, more, sizes)| Item { cost, bytes: sizes.iter().sum::<u64>() + more, sizes })
-    }
-
-    fn problem() -> impl Strategy<Value = (Vec<Item>, Vec<u64>)> {
-        (1_usize..4).prop_flat_map(|resources| {
-            (prop::collection::vec(item(resources), 0..10), prop::collection::vec(0_u64..25, resources))
+        let item = (0_u64..6, 0_u64..3);
+        (resources, prop::collection::vec(item, 0..items)).prop_flat_map(|(resources, items)| {
+            let sizes = prop::collection::vec(prop::collection::vec(0_u64..8, items.len()), resources);
+            (Just(items), sizes, prop::collection::vec(0_u64..25, resources)).prop_map(
+                |(items, sizes, need)| {
+                    let bytes = |place: usize| sizes.iter().map(|sizes| sizes[place]).sum::<u64>();
+                    let item = |(place, (cost, more))| Item { cost, bytes: bytes(place) + more };
+                    Problem { items: items.into_iter().enumerate().map(item).collect(), need, sizes }
+                },
+            )
         })
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1_500))]
         #[test]
-        fn the_set_is_the_best_of_all((items, need) in problem()) {
-            let found = cheapest(&items, &need, 2_000_000);
+        fn the_set_is_the_best_of_all(problem in problem(1..4, 10)) {
+            let found = cheapest(&problem, 2_000_000);
             prop_assert!(found.as_ref().is_none_or(|found| found.proven));
-            prop_assert_eq!(found.map(|found| found.chosen), oracle(&items, &need));
+            prop_assert_eq!(found.map(|found| found.chosen), oracle(&problem));
+        }
+
+        #[test]
+        fn in_a_single_resource_it_is_the_best_of_all_as_well(problem in problem(1..2, 11)) {
+            let found = cheapest(&problem, 2_000_000);
+            prop_assert_eq!(found.map(|found| found.chosen), oracle(&problem));
         }
 
         #[test]
         fn equal_items_do_not_slow_the_search_down(count in 1_usize..64, size in 1_u64..9, percent in 0_u64..=100) {
-            let items = vec![Item { cost: 7, bytes: size, sizes: vec![size] }; count];
             let most = u64::try_from(count).unwrap() * size;
             let need = (most * percent / 100).max(1);
-            let found = cheapest(&items, &[need], 200).unwrap();
+            let items = vec![Item { cost: 7, bytes: size }; count];
+            let found = cheapest(&Problem { items, need: vec![need], sizes: vec![vec![size; count]] }, 200).unwrap();
             prop_assert!(found.proven);
             prop_assert_eq!(found.chosen, Vec::from_iter(0..usize::try_from(need.div_ceil(size)).unwrap()));
         }
@@ -409,9 +503,11 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_do_not_overflow() {
-        let huge = Item { cost: u64::MAX, bytes: u64::MAX, sizes: vec![u64::MAX, u64::MAX - 1] };
-        let items = vec![huge; 64];
-        let found = cheapest(&items, &[u64::MAX, u64::MAX], 1_000).unwrap();
-        assert_eq!(found, Choice { chosen: vec![0, 1], proven: true });
+        let items = vec![Item { cost: u64::MAX, bytes: u64::MAX }; 64];
+        for need in [vec![u64::MAX], vec![u64::MAX, u64::MAX]] {
+            let sizes = vec![vec![u64::MAX - 1; 64]; need.len()];
+            let found = cheapest(&Problem { items: items.clone(), need, sizes }, 1_000).unwrap();
+            assert_eq!(found, Choice { chosen: vec![0, 1], proven: true });
+        }
     }
 }

@@ -32,18 +32,34 @@ pub enum Admission {
 ///
 /// The first reason against it. The book is as it was.
 pub fn admit(book: &Book, request: &Request, now: Timestamp) -> Result<Admission, CoResidency> {
-    let admission = book.fits(request, now)?;
-    if let Admission::New(booking) = &admission
-        && let Some(refusal) = book.queue.ahead_of(&booking.spec, &booking.shares, request.terms.priority)
-    {
-        return Err(refusal);
-    }
-    Ok(admission)
+    Ok(match book.decide(request)? {
+        Decision::Unchanged => Admission::Unchanged,
+        Decision::New(shares) => Admission::New(book.fresh(request.clone(), shares, now)),
+        Decision::Resized(own, shares) => Admission::Resized(resized(own, request.spec.clone(), shares)),
+    })
+}
+
+/// What is to be done about a request, before anything is made of it.
+pub(super) enum Decision<'a> {
+    Unchanged,
+    New(Vec<Share>),
+    Resized(&'a Booking, Vec<Share>),
 }
 
 impl Book {
+    /// The decision itself.
+    pub(super) fn decide(&self, request: &Request) -> Result<Decision<'_>, CoResidency> {
+        let decision = self.fits(request)?;
+        if let Decision::New(shares) = &decision
+            && let Some(refusal) = self.queue.ahead_of(&request.spec, shares, request.terms.priority)
+        {
+            return Err(refusal);
+        }
+        Ok(decision)
+    }
+
     /// Whether a request can be resident, whoever waits.
-    pub(crate) fn fits(&self, request: &Request, now: Timestamp) -> Result<Admission, CoResidency> {
+    pub(super) fn fits(&self, request: &Request) -> Result<Decision<'_>, CoResidency> {
         let own = self.bookings.get(&*request.instance);
         if let Some(own) = own
             && !request.terms.owners.is_empty()
@@ -56,7 +72,7 @@ impl Book {
             && same(&own.spec, &request.spec)
             && same_shares(&own.shares, &shares)
         {
-            return Ok(Admission::Unchanged);
+            return Ok(Decision::Unchanged);
         }
         if let Some(refusal) = self.conflict(&request.spec, &request.instance) {
             return Err(refusal);
@@ -65,9 +81,14 @@ impl Book {
             return Err(refusal);
         }
         Ok(match own {
-            Some(own) => Admission::Resized(resized(own, &request.spec, shares)),
-            None => Admission::New(self.fresh(request, shares, now)),
+            Some(own) => Decision::Resized(own, shares),
+            None => Decision::New(shares),
         })
+    }
+
+    /// Why a request cannot be resident, whoever waits.
+    pub(crate) fn refusal(&self, request: &Request) -> Option<CoResidency> {
+        self.fits(request).err()
     }
 
     /// What a spec asks of which pool, in the order of ids.
@@ -159,15 +180,16 @@ impl Book {
         })
     }
 
-    pub(super) fn fresh(&self, request: &Request, shares: Vec<Share>, now: Timestamp) -> Booking {
+    pub(super) fn fresh(&self, request: Request, shares: Vec<Share>, now: Timestamp) -> Booking {
+        let Request { instance, spec, terms } = request;
         Booking {
-            instance: request.instance.as_str().into(),
-            spec: normalised(&request.spec),
+            instance: instance.into(),
+            spec: normalised(spec),
             shares,
             since: now,
-            lease_until: request.terms.lease.map(|lease| now.saturating_add(lease)),
-            expires: request.terms.ttl.map(|ttl| now.saturating_add(ttl)),
-            terms: request.terms.clone(),
+            lease_until: terms.lease.map(|lease| now.saturating_add(lease)),
+            expires: terms.ttl.map(|ttl| now.saturating_add(ttl)),
+            terms,
             boot: self.boot.clone(),
             in_use: 0,
             ticket: None,
@@ -213,8 +235,7 @@ fn same_shares(held: &[Share], asked: &[Share]) -> bool {
 }
 
 /// The spec with bare names, as the index wants them.
-fn normalised(spec: &InferenceSpec) -> InferenceSpec {
-    let mut spec = spec.clone();
+fn normalised(mut spec: InferenceSpec) -> InferenceSpec {
     if spec.role.starts_with("role:") {
         spec.role = bare(&spec.role).to_owned();
     }
@@ -225,7 +246,7 @@ fn normalised(spec: &InferenceSpec) -> InferenceSpec {
 }
 
 /// The booking with another spec. Measurements of a share that stays as large still hold.
-fn resized(own: &Booking, spec: &InferenceSpec, mut shares: Vec<Share>) -> Booking {
+pub(super) fn resized(own: &Booking, spec: InferenceSpec, mut shares: Vec<Share>) -> Booking {
     for share in &mut shares {
         if let Some(old) = own.share(share.pool)
             && old.booked == share.booked

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use plimsoll_units::{Bytes, PoolId};
 
-use super::{Admission, Book, Booking, Pool, Share, admit, admit::taken};
+use super::admit::{Decision, resized, taken};
+use super::{Book, Booking, Pool, Share};
 use crate::refusal::UNIFIED_MEMORY;
 use crate::{CoResidency, Request, Timestamp};
 
@@ -39,11 +40,22 @@ impl Book {
     ///
     /// # Errors
     ///
-    /// As [`admit`]; nothing changed then.
+    /// As [`admit`](crate::admit); nothing changed then.
     pub fn reserve(&mut self, request: &Request, now: Timestamp) -> Result<bool, CoResidency> {
-        match admit(self, request, now)? {
-            Admission::Unchanged => Ok(false),
-            Admission::New(booking) | Admission::Resized(booking) => {
+        self.reserve_owned(request.clone(), now)
+    }
+
+    /// As [`Book::reserve`], without copying the request.
+    pub(crate) fn reserve_owned(&mut self, request: Request, now: Timestamp) -> Result<bool, CoResidency> {
+        match self.decide(&request)? {
+            Decision::Unchanged => Ok(false),
+            Decision::New(shares) => {
+                let booking = self.fresh(request, shares, now);
+                self.enter(booking);
+                Ok(true)
+            }
+            Decision::Resized(own, shares) => {
+                let booking = resized(own, request.spec, shares);
                 self.put(booking);
                 Ok(true)
             }

@@ -1,5 +1,7 @@
 //! Roles, exclusions and ends, so that nothing has to look at every booking.
 
+#[expect(clippy::disallowed_types, reason = "looked up by name and never walked through")]
+use std::collections::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,18 +11,19 @@ use crate::{ProcessId, Timestamp};
 /// What the bookings say, by what is asked of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    roles: BTreeMap<Box<str>, Named>,
+    #[expect(clippy::disallowed_types, reason = "looked up by name and never walked through")]
+    roles: HashMap<Box<str>, Named>,
     pub(super) owners: BTreeMap<ProcessId, BTreeSet<Arc<str>>>,
     // Bookings without an owner, by the boot that ends them.
     pub(super) boots: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     pub(super) expiries: BTreeSet<(Timestamp, Arc<str>)>,
 }
 
-/// Who says this role's name.
+/// Who says this role's name. Both lists are in order; most have one entry or none.
 #[derive(Clone, Debug, Default)]
 struct Named {
-    holders: BTreeSet<Arc<str>>,
-    excluded_by: BTreeSet<Arc<str>>,
+    holders: Vec<Arc<str>>,
+    excluded_by: Vec<Arc<str>>,
 }
 
 impl Index {
@@ -36,9 +39,9 @@ impl Index {
 
     pub(super) fn add(&mut self, booking: &Booking) {
         let instance = &booking.instance;
-        named(&mut self.roles, booking.role()).holders.insert(Arc::clone(instance));
+        insert(&mut self.named(booking.role()).holders, instance);
         for role in &booking.spec.excludes {
-            named(&mut self.roles, role).excluded_by.insert(Arc::clone(instance));
+            insert(&mut self.named(role).excluded_by, instance);
         }
         for owner in &booking.terms.owners {
             self.owners.entry(owner.clone()).or_default().insert(Arc::clone(instance));
@@ -53,9 +56,9 @@ impl Index {
 
     pub(super) fn remove(&mut self, booking: &Booking) {
         let instance = &booking.instance;
-        self.unname(booking.role(), |named| named.holders.remove(instance));
+        self.unname(booking.role(), |named| remove(&mut named.holders, instance));
         for role in &booking.spec.excludes {
-            self.unname(role, |named| named.excluded_by.remove(instance));
+            self.unname(role, |named| remove(&mut named.excluded_by, instance));
         }
         for owner in &booking.terms.owners {
             remove_from(&mut self.owners, owner, instance);
@@ -68,7 +71,14 @@ impl Index {
         }
     }
 
-    fn unname(&mut self, role: &str, remove: impl FnOnce(&mut Named) -> bool) {
+    fn named(&mut self, role: &str) -> &mut Named {
+        if !self.roles.contains_key(role) {
+            self.roles.insert(role.into(), Named::default());
+        }
+        self.roles.get_mut(role).expect("it was just made sure of")
+    }
+
+    fn unname(&mut self, role: &str, remove: impl FnOnce(&mut Named)) {
         if let Some(named) = self.roles.get_mut(role) {
             remove(named);
             if named.holders.is_empty() && named.excluded_by.is_empty() {
@@ -78,11 +88,16 @@ impl Index {
     }
 }
 
-fn named<'a>(roles: &'a mut BTreeMap<Box<str>, Named>, role: &str) -> &'a mut Named {
-    if !roles.contains_key(role) {
-        roles.insert(role.into(), Named::default());
+fn insert(list: &mut Vec<Arc<str>>, instance: &Arc<str>) {
+    if let Err(place) = list.binary_search(instance) {
+        list.insert(place, Arc::clone(instance));
     }
-    roles.get_mut(role).expect("it was just made sure of")
+}
+
+fn remove(list: &mut Vec<Arc<str>>, instance: &Arc<str>) {
+    if let Ok(place) = list.binary_search(instance) {
+        list.remove(place);
+    }
 }
 
 fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<Arc<str>>>, key: &K, instance: &Arc<str>) {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use plimsoll_units::Bytes;
 
-use super::{Admission, Book, Share, admit::taken};
+use super::admit::{Decision, taken};
+use super::{Book, Share};
 use crate::spec::bare;
 use crate::{CoResidency, InferenceSpec, Request, Timestamp, footprint};
 
@@ -206,9 +207,9 @@ impl Book {
     }
 
     /// How things stand with a ticket.
-    pub(crate) fn claim(&self, ticket: u64, instance: &str, now: Timestamp) -> Claim {
+    pub(crate) fn claim(&self, ticket: u64, instance: &str) -> Claim {
         if let Some(waiter) = self.queue.places.get(&ticket).and_then(|place| self.queue.waiters.get(place)) {
-            return Claim::Pending(self.why_waiting(waiter, now));
+            return Claim::Pending(self.why_waiting(waiter));
         }
         match self.get(instance) {
             Some(booking) if booking.ticket == Some(ticket) => Claim::Admitted,
@@ -217,8 +218,8 @@ impl Book {
     }
 
     /// What stands in the way of one that waits.
-    pub(crate) fn why_waiting(&self, waiter: &Waiter, now: Timestamp) -> CoResidency {
-        match self.fits(&waiter.request, now) {
+    pub(crate) fn why_waiting(&self, waiter: &Waiter) -> CoResidency {
+        match self.fits(&waiter.request) {
             Err(refusal) => refusal,
             Ok(_) => self
                 .queue
@@ -281,8 +282,9 @@ impl Book {
             if self.hopeless(&waiter.request, &waiter.shares).is_some() {
                 self.remove_waiter(waiter.ticket);
             } else if !blocked.iter().any(overtakes)
-                && let Ok(Admission::New(mut booking)) = self.fits(&waiter.request, now)
+                && let Ok(Decision::New(shares)) = self.fits(&waiter.request)
             {
+                let mut booking = self.fresh(waiter.request.clone(), shares, now);
                 booking.ticket = Some(waiter.ticket);
                 self.remove_waiter(waiter.ticket);
                 self.put(booking);

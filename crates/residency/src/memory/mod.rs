@@ -78,7 +78,7 @@ impl ResidencyLedger {
     /// It does not fit or may not: then nothing is reserved, and what the instance held before still stands.
     pub fn reserve(&self, instance: &str, spec: &InferenceSpec) -> Result<bool, CoResidency> {
         let request = Request::new(instance, spec.clone());
-        self.run(None, |book, now| book.reserve(&request, now))
+        self.run(None, |book, now| book.reserve_owned(request, now))
     }
 
     /// Ends what this instance holds; false when it held nothing.
