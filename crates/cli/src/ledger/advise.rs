@@ -56,7 +56,7 @@ pub(crate) fn run(args: &AdviseArgs, cli: &Cli) -> Outcome {
     }
     match (best, refused) {
         (Some((pool, advice)), _) => {
-            answer(cli, &record(pool.as_ref(), &advice), text(pool.as_ref(), &advice))
+            answer(cli, &record(pool.as_ref(), &advice), text(&ledger, pool.as_ref(), &advice)?)
         }
         (None, Some(none)) => Err(no_advice(&none, cli)),
         (None, None) => Err(Failure::Input("the ledger has no pool".to_owned())),
@@ -79,19 +79,24 @@ fn record(pool: Option<&PoolId>, advice: &Advice) -> Record {
     }
 }
 
-fn text(pool: Option<&PoolId>, advice: &Advice) -> String {
+fn text(ledger: &Ledger, pool: Option<&PoolId>, advice: &Advice) -> Outcome {
     let place = pool.map_or_else(String::new, |pool| format!(" in pool '{pool}'"));
     if advice.victims.is_empty() {
-        return format!("it fits{place} as things are\n");
+        return Ok(format!("it fits{place} as things are\n"));
     }
     let mut out = format!("{}{place}:\n", refuse::advice_line(advice));
+    let book = ledger.book()?;
     for victim in &advice.victims {
-        out.push_str(&format!("  plimsoll release {}\n", victim.instance));
+        match ledger.running_owner(&book, &victim.instance) {
+            // Its booking ends with it; without it, it would only be forgotten.
+            Some(owner) => out.push_str(&format!("  kill {}    # {}\n", owner.pid, victim.instance)),
+            None => out.push_str(&format!("  plimsoll release {}\n", victim.instance)),
+        }
     }
     if !advice.proven {
         out.push_str("whether a cheaper choice exists is not proven\n");
     }
-    out
+    Ok(out)
 }
 
 fn no_advice(none: &NoAdvice, cli: &Cli) -> Failure {

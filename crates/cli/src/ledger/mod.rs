@@ -16,8 +16,8 @@ use std::time::{Duration, SystemTime};
 
 use plimsoll::model::{ContextLength, Request as ModelRequest};
 use plimsoll::residency::{
-    Book, FileLedger, FileOptions, InferenceSpec, ProcOwners, ProcessId, Store, StoreError, Timestamp,
-    UNIFIED_MEMORY,
+    Book, FileLedger, FileOptions, InferenceSpec, Owners, ProcOwners, ProcessId, Standing, Store, StoreError,
+    Timestamp, UNIFIED_MEMORY,
 };
 use plimsoll::units::{Bytes, PoolId};
 use plimsoll::{Place, size};
@@ -111,6 +111,12 @@ impl Ledger {
 
     fn book(&self) -> Result<Book, Failure> {
         self.store.book().map_err(store)
+    }
+
+    /// The process that runs under this booking, where one does.
+    fn running_owner(&self, book: &Book, instance: &str) -> Option<ProcessId> {
+        let owners = &book.get(instance)?.terms().owners;
+        owners.iter().find(|owner| self.owners.standing(owner) == Standing::Alive).cloned()
     }
 
     /// This process, as an owner of bookings. Where it cannot be told apart from later ones, the lease decides alone.

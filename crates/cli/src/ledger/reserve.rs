@@ -89,6 +89,9 @@ fn queue(
     let deadline = at_most.map(|time| now().saturating_add(time));
     let mut sleep = SLEEP.0;
     let mut ticket = enqueue(ledger, request, deadline, first, telling)?;
+    if !telling.json {
+        crate::complain(&format!("waiting: {}", ticket.reason().unwrap_or(first)));
+    }
     loop {
         match ledger.store.poll_wait(&mut ticket, now()).map_err(store)? {
             Wait::Admitted => return Ok(()),
@@ -128,6 +131,7 @@ fn enqueue(
 
 pub(crate) fn release(args: &ReleaseArgs, cli: &Cli) -> Outcome {
     let ledger = Ledger::open(&args.ledger, None)?;
+    let book = ledger.book()?;
     let instances = if ledger.store.release_instance(&args.name, now()).map_err(store)? {
         vec![args.name.clone()]
     } else {
@@ -136,6 +140,9 @@ pub(crate) fn release(args: &ReleaseArgs, cli: &Cli) -> Outcome {
     if instances.is_empty() {
         let stderr = LedgerError::NotHeld { instance: args.name.clone() }.to_string();
         return Err(Failure::Refused { stdout: String::new(), stderr });
+    }
+    for owner in instances.iter().filter_map(|instance| ledger.running_owner(&book, instance)) {
+        crate::complain(&format!("note: {owner} still runs, and uses memory that is booked for nobody now"));
     }
     let lines: String = instances.iter().map(|instance| format!("{instance}\n")).collect();
     answer(cli, &Released { format: "plimsoll.release/1", instances: &instances }, lines)

@@ -46,7 +46,10 @@ fn two_commands_that_do_not_fit_together_do_not_run_together() {
          coder 60.0 GB)\n"
     ), "{told}");
     let timed_out = ledger.fails("run planner --needs 50GB --wait=20ms -- echo never", 125);
-    assert!(timed_out.starts_with("timed out: unplaceable: 'planner' needs 50.0 GB"), "{timed_out}");
+    assert!(timed_out.starts_with("waiting: unplaceable: 'planner'"), "{timed_out}");
+    assert!(timed_out.contains("\ntimed out: unplaceable: 'planner' needs 50.0 GB"), "{timed_out}");
+    let advice = ledger.succeeds("advise --needs 50GB");
+    assert!(advice.contains(&format!("  kill {}    # coder.", first.child.id())), "{advice}");
 
     let second = ledger.start("run planner --needs 50GB --wait -- sh -c 'echo ran; cat'");
     eventually("a place in the queue", || ledger.ps()["waiting"][0]["role"] == "planner");

@@ -31,3 +31,18 @@ pub(super) fn find(name: &str) -> Result<Pinned, Failure> {
     })?;
     Ok(Pinned { uuid })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_shown_by_its_unique_name_whatever_the_order() {
+        let pinned = Pinned { uuid: "GPU-00112233-4455-6677-8899-aabbccddeeff".to_owned() };
+        let expected = [
+            ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
+            ("CUDA_VISIBLE_DEVICES", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
+        ];
+        assert_eq!(pinned.environment(), expected);
+    }
+}
