@@ -44,6 +44,13 @@ pub(crate) fn reserve(args: &ReserveArgs, cli: &Cli) -> Outcome {
     let request = Request::new(&instance, spec).on(terms);
     let telling = Telling { status: 1, json: cli.json, timed_out: false };
     let changed = admit(&ledger, &request, args.wait, telling)?;
+    // What was held already keeps its terms, unless others are asked for.
+    if args.pin {
+        ledger.store.set_pinned(&instance, true, now()).map_err(Failure::input)?;
+    }
+    if args.priority > 0 {
+        ledger.store.set_priority(&instance, args.priority, now()).map_err(Failure::input)?;
+    }
     answer(
         cli,
         &Reserved { format: "plimsoll.reserve/1", instance: &instance, changed },

@@ -213,3 +213,57 @@ fn a_model_is_sized_from_its_header() {
     assert!(bytes(1) - bytes(0) >= kv, "8192 more tokens take {kv} bytes of cache");
     assert!(bytes(1) - bytes(0) < kv + kv / 10);
 }
+
+#[test]
+fn a_damaged_ledger_is_said_to_be_damaged() {
+    let ledger = Ledger::with_budget("broken", "10GB");
+    for n in 0..40 {
+        ledger.succeeds(&format!("reserve r{n} --needs 1MB"));
+    }
+    let path = ledger.0.join("ledger.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.len() > 8192, "more than the first page");
+    bytes[4096..].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let told = ledger.fails("ps", 2);
+    assert!(told.starts_with("error: ") && told.contains("is damaged"), "{told}");
+}
+
+#[test]
+fn a_booking_may_be_pinned_later() {
+    let ledger = Ledger::with_budget("later", "10GB");
+    ledger.succeeds("reserve a --needs 1GB");
+    ledger.succeeds("reserve a --needs 1GB --pin --priority 2");
+    assert_eq!(ledger.ps()["holders"][0]["pinned"], true);
+    assert!(ledger.succeeds("ps").trim_end().ends_with("pinned, priority 2"));
+}
+
+#[test]
+fn a_new_ledger_knows_the_memory_of_this_machine_and_where_it_is() {
+    let ledger = Ledger::new("machine");
+    let ps = ledger.ps();
+    let host = ps["pools"].as_array().unwrap().iter().find(|pool| pool["id"] == "ram").unwrap();
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total: u64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let budget = host["budget_bytes"].as_u64().unwrap();
+    assert!(budget < total * 1024, "{budget} of {total} KiB: something is kept free");
+    let told = &ps["attribution"];
+    assert_eq!((&told["pool"], &told["booked_bytes"]), (&"ram".into(), &0.into()));
+    let bytes = |key: &str| told[key].as_u64().unwrap();
+    let parts = bytes("outside_bytes") + bytes("unexplained_bytes") - bytes("missing_bytes");
+    assert_eq!(parts, bytes("used_bytes"), "every byte has a cause");
+    assert!(bytes("outside_bytes") > 0, "this test runs without a booking");
+}
+
+#[test]
+fn whoever_watches_sees_another_picture_every_second() {
+    let ledger = Ledger::with_budget("watch", "10GB");
+    let mut watch = ledger.start("ps --watch --json");
+    let mut pictures = serde_json::Deserializer::from_reader(&mut watch.out).into_iter::<Value>();
+    assert_eq!(pictures.next().unwrap().unwrap()["holders"], Value::Array(Vec::new()));
+    ledger.succeeds("reserve a --needs 1GB");
+    let seen = pictures.take(10).any(|picture| picture.unwrap()["holders"][0]["instance"] == "a");
+    assert!(seen);
+    watch.child.kill().unwrap();
+    watch.child.wait().unwrap();
+}

@@ -71,7 +71,13 @@ impl Ledger {
 
     /// Starts a `run` whose command tells that it is there and then reads its input.
     fn start(&self, line: &str) -> Running {
-        let mut child = self.command(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .command(line)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         Running { child, out }
     }

@@ -127,10 +127,35 @@ impl Beat<'_> {
         let processes = Processes::look();
         let measured = processes.resident(&processes.tree(child));
         let booked: Bytes = footprint(&self.request.spec);
-        // A model that has not filled its memory yet keeps its booking; only more than that is taken in.
-        if measured > booked || self.told {
+        if let Some(bytes) = to_tell(measured, booked, self.told) {
             self.told = true;
-            let _later = store.measure(instance, pool, measured.max(booked), now());
+            let _later = store.measure(instance, pool, bytes, now());
         }
+    }
+}
+
+/// What the ledger is told of a measurement. A model that has not filled its memory yet keeps its booking: only more than
+/// that is told, and afterwards that it is less again.
+fn to_tell(measured: Bytes, booked: Bytes, told_before: bool) -> Option<Bytes> {
+    (measured > booked || told_before).then(|| measured.max(booked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measuring_never_takes_a_booking_back() {
+        let tell = |measured, told| to_tell(Bytes::new(measured), Bytes::new(10), told).map(Bytes::get);
+        assert_eq!(tell(3, false), None, "it still loads");
+        assert_eq!(tell(10, false), None);
+        assert_eq!(tell(11, false), Some(11));
+        assert_eq!(tell(3, true), Some(10), "what was promised stays promised");
+    }
+
+    #[test]
+    fn a_status_is_passed_on_as_a_shell_would() {
+        let status = |raw| told(ExitStatus::from_raw(raw));
+        assert_eq!((status(0), status(7 << 8), status(9), status(15)), (0, 7, 137, 143));
     }
 }
