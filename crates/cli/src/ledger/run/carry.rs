@@ -53,11 +53,20 @@ pub(super) fn carry(
 
 /// Signals as they come, in a thread that ends with this process.
 fn events() -> Result<Receiver<Origin>, Failure> {
-    let wanted = [SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status));
+    // What we are told to ignore (`nohup`, a job in the background) the command is to ignore too, and so inherits it.
+    let wanted = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+    let wanted = wanted.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0).chain([SIGCHLD]);
     let mut signals = SignalsInfo::<WithOrigin>::new(wanted).map_err(Failure::internal)?;
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || signals.forever().try_for_each(|event| sender.send(event)));
     Ok(receiver)
+}
+
+/// The signals that a process ignores, a bit for each, from its `status` file.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Starts the command under a name of this program that makes it end when we are killed.
@@ -151,6 +160,14 @@ mod tests {
         assert_eq!(tell(10, false), None);
         assert_eq!(tell(11, false), Some(11));
         assert_eq!(tell(3, true), Some(10), "what was promised stays promised");
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status_of_a_process() {
+        let mask =
+            ignored("SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000440\n");
+        assert_eq!((mask >> (SIGHUP - 1) & 1, mask >> (SIGINT - 1) & 1), (1, 0));
+        assert_eq!(ignored("Name:\tx\n"), 0);
     }
 
     #[test]
