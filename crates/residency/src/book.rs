@@ -8,7 +8,7 @@ mod change;
 mod index;
 mod queue;
 mod reclaim;
-mod shown;
+mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub use admit::{Admission, admit};
 pub use change::PoolUse;
 pub use queue::{Queued, WaitEnd};
 pub use reclaim::{Ended, Reclaimed};
-pub use shown::PoolShare;
+pub use show::Holder;
 
 pub(crate) use queue::Claim;
 #[cfg(feature = "sqlite")]
@@ -39,7 +39,8 @@ pub struct Book {
     // Never shrinks: a share names its pool by its place here.
     pools: Vec<Pool>,
     places: BTreeMap<PoolId, usize>,
-    bookings: BTreeMap<Arc<str>, Booking>,
+    // Boxed, so that the tree moves pointers and stays dense.
+    bookings: BTreeMap<Arc<str>, Box<Booking>>,
     index: Index,
     queue: queue::Queue,
     // The boot during which bookings are made; it ends those that nobody owns.
@@ -172,12 +173,12 @@ impl Book {
 
     /// What this instance holds.
     pub fn get(&self, instance: &str) -> Option<&Booking> {
-        self.bookings.get(instance)
+        self.bookings.get(instance).map(|booking| &**booking)
     }
 
     /// Every booking, in the order of instances.
     pub fn bookings(&self) -> impl ExactSizeIterator<Item = &Booking> {
-        self.bookings.values()
+        self.bookings.values().map(|booking| &**booking)
     }
 
     /// The instances of this role, in order.

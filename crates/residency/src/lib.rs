@@ -1,26 +1,44 @@
-//! Who holds how much memory: what a resident model is and what it needs.
+//! Who holds how much memory, who may not sit beside whom, and who has to go to make room.
 //!
-//! It knows no engine, no plan and no hardware: a model is a role, a runtime and some bytes.
+//! It counts bytes: it touches no memory, and knows no engine, no plan and no hardware. A model is a role, a runtime and
+//! what it needs of which pool.
+//!
+//! - [`Book`] is the state, as plain data, and [`admit`] the one decision that every ledger makes.
+//! - [`ResidencyLedger`] keeps a book in memory: guards that give back on drop, waits without a runtime.
+//! - `FileLedger` (feature `sqlite`) keeps one in a file that processes share, and survives their deaths.
+//! - [`Store`] is what both can do; [`eviction_advice`], [`explain`], [`maximal_sets`] and [`attribute`] are answers.
 //!
 //! # Invariants
 //!
+//! - The sum of what is booked in a pool never exceeds the budget at which it was booked. It may be above a budget that
+//!   shrank later, or by measured use; then nobody is thrown out, nobody gets in, and [`PoolUse::excess`] says how much.
+//! - A refusal reserves nothing, and what stood before still stands. Several pools are held all or none.
+//! - A decision never walks through the residents; only a refusal does, to name them.
+//! - Within a priority, who waits first is served first: nobody overtakes another that waits for the same memory.
+//! - The clock is the caller's. Which processes live is asked of [`Owners`], on every decision.
 //! - [`footprint`] never wraps: needs that add up to more than can be said are [`Bytes::MAX`], which fits nowhere.
 //! - `role:x` and `x` name the same role, wherever a role stands.
-//! - A written [`InferenceSpec`] comes back equal, and one with an unknown field is refused.
 //!
 //! ```
-//! use plimsoll_residency::{InferenceSpec, footprint};
-//! use plimsoll_units::Bytes;
+//! use plimsoll_residency::{Eviction, InferenceSpec, Request, ResidencyLedger, Timestamp};
 //!
-//! let coder = InferenceSpec::new("coder-daily", "llama.cpp")
-//!     .with_memory("18GB".parse()?, "2GB".parse()?)
-//!     .excluding(["planner"]);
-//! assert_eq!(footprint(&coder), "20GB".parse()?);
-//! assert!(coder.excludes_role("role:planner"));
+//! let ledger = ResidencyLedger::new(Some("96GB".parse()?));
+//! let coder = InferenceSpec::new("coder-daily", "llama.cpp").with_memory("50GB".parse()?, "5GB".parse()?);
+//! let planner = InferenceSpec::new("planner", "vllm").with_memory("55GB".parse()?, "0".parse()?);
+//! assert_eq!(ledger.reserve("coder-1", &coder), Ok(true));
+//! assert_eq!(
+//!     ledger.reserve("planner-1", &planner).unwrap_err().to_string(),
+//!     "unplaceable: 'planner' needs 55.0 GB but only 41.0 GB of the 96.0 GB unified-memory budget is free \
+//!      (held by coder-daily 55.0 GB)"
+//! );
+//! let request = Request::new("planner-1", planner);
+//! let advice = ledger.eviction_advice(&request, &Eviction::default(), Timestamp::ZERO).unwrap();
+//! assert_eq!(advice.victims[0].role, "coder-daily");
 //! # Ok::<(), plimsoll_units::ParseError>(())
 //! ```
 //!
-//! Features: `serde` ([`InferenceSpec`] in any format that serde knows).
+//! Features: `serde` ([`InferenceSpec`] and what a ledger shows, in any format that serde knows), `sqlite` (the ledger in
+//! a file).
 //!
 //! [`Bytes::MAX`]: plimsoll_units::Bytes::MAX
 
@@ -49,8 +67,7 @@ mod time;
 
 pub use advise::{Advice, Eviction, Kept, KeptBecause, NoAdvice, Victim, eviction_advice};
 pub use attribute::{Attribution, OutsideUse, attribute};
-pub use book::PoolShare;
-pub use book::{Admission, Book, Booking, Ended, PoolUse, Queued, Reclaimed, WaitEnd, admit};
+pub use book::{Admission, Book, Booking, Ended, Holder, PoolUse, Queued, Reclaimed, WaitEnd, admit};
 pub use error::StoreError;
 pub use explain::{Conflict, Explanation, Holding, Shortage, explain};
 #[cfg(feature = "sqlite")]

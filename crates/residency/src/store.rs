@@ -302,6 +302,9 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     /// Takes a place in the queue: first come, first served within a priority, and nobody overtakes another that waits
     /// for the same memory. Ask with [`Store::poll_wait`]; it may be admitted already.
     ///
+    /// A request with owners leaves the queue when they die; one without waits until it is cancelled or its deadline
+    /// comes.
+    ///
     /// # Errors
     ///
     /// It can never be admitted, or its instance is held or waits already; or the store's.

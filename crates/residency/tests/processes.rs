@@ -1,4 +1,5 @@
 //! Processes that share one ledger file, and die.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

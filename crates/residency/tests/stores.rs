@@ -1,4 +1,5 @@
 //! What every ledger does, whatever keeps its book.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -73,6 +74,7 @@ on_every_store! {
     a_shrunken_budget_is_reported_and_throws_nobody_out([(UNIFIED, Some(10))]);
     measured_use_counts_when_it_is_more_and_later_when_it_is_less([(UNIFIED, Some(10))]);
     an_explanation_names_everything_in_the_way([(UNIFIED, Some(10))]);
+    what_is_held_is_shown_pool_by_pool([("CUDA0", Some(24)), ("CUDA1", Some(16))]);
     asking_about_an_instance_that_holds_nothing_is_an_error([(UNIFIED, Some(10))]);
 }
 
@@ -650,4 +652,22 @@ fn asking_about_an_instance_that_holds_nothing_is_an_error(case: &Case) {
     assert!(case.set_pinned("a", true, at(0)).is_err());
     assert!(case.begin_use("a", at(0)).is_err());
     assert!(case.add_owner("a", &process(1), at(0)).is_err());
+}
+
+fn what_is_held_is_shown_pool_by_pool(case: &Case) {
+    let terms =
+        Terms { pinned: true, priority: 2, ttl: Some(Duration::from_secs(60)), ..owned_by(&process(7)) };
+    case.request(&on(&[("CUDA1", 1), ("CUDA0", 2)], "a").on(terms), at(5)).unwrap();
+    case.measure("a", &pool("CUDA1"), gb(3), at(6)).unwrap();
+    case.begin_use("a", at(6)).unwrap();
+    let shown = case.book().unwrap().holders();
+    assert_eq!(shown.len(), 2);
+    assert_eq!((shown[0].pool.as_str(), shown[0].bytes, shown[0].measured), ("CUDA0", gb(2), None));
+    let second = &shown[1];
+    assert_eq!((second.booked, second.bytes, second.measured), (gb(1), gb(3), Some(gb(3))));
+    assert_eq!((second.since, second.expires), (at(5), Some(at(65))));
+    assert_eq!(
+        (second.owners.as_slice(), second.pinned, second.priority, second.in_use),
+        (&[process(7)][..], true, 2, 1)
+    );
 }

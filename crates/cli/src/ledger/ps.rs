@@ -6,7 +6,7 @@ mod text;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use plimsoll::residency::{Attribution, Book, Booking, Queued, Store, Timestamp};
+use plimsoll::residency::{Attribution, Book, Holder, Queued, Store, Timestamp};
 use plimsoll::units::Bytes;
 use serde::Serialize;
 
@@ -77,14 +77,6 @@ struct Picture {
     attribution: Option<Attribution>,
 }
 
-/// What one instance holds of one pool.
-struct Holder {
-    booking: Booking,
-    pool: String,
-    bytes: Bytes,
-    measured: Option<Bytes>,
-}
-
 pub(crate) fn run(args: &PsArgs, cli: &Cli) -> Outcome {
     let ledger = Ledger::open(&args.ledger, None)?;
     if !args.watch {
@@ -112,17 +104,8 @@ fn draw(ledger: &Ledger, cli: &Cli) -> Outcome {
     ledger.store.sweep(now).map_err(store)?;
     let book = ledger.book()?;
     let (seen, attribution) = measured::look(&book, &ledger.owners);
-    let holders = seen.bookings().flat_map(|booking| {
-        let holder = |share: plimsoll::residency::PoolShare| Holder {
-            booking: booking.clone(),
-            pool: share.pool.to_string(),
-            bytes: share.booked,
-            measured: share.measured,
-        };
-        seen.pool_shares(booking).into_iter().map(holder)
-    });
     let picture =
-        Picture { now, holders: holders.collect(), waiting: book.waiting().collect(), attribution, book };
+        Picture { now, holders: seen.holders(), waiting: book.waiting().collect(), attribution, book };
     if cli.json { json(&picture.record()) } else { Ok(text::draw(&picture)) }
 }
 
@@ -139,7 +122,7 @@ impl Picture {
                     used_bytes: pool.used.get(),
                 })
                 .collect(),
-            holders: self.holders.iter().map(Holder::record).collect(),
+            holders: self.holders.iter().map(record).collect(),
             waiting: self
                 .waiting
                 .iter()
@@ -155,24 +138,22 @@ impl Picture {
     }
 }
 
-impl Holder {
-    /// The first process that it lives with.
-    fn owner(&self) -> Option<String> {
-        self.booking.terms().owners.first().map(ToString::to_string)
-    }
+/// The first process that it lives with.
+fn owner(holder: &Holder) -> Option<String> {
+    holder.owners.first().map(ToString::to_string)
+}
 
-    fn record(&self) -> HolderRecord {
-        HolderRecord {
-            instance: self.booking.instance().to_owned(),
-            role: self.booking.role().to_owned(),
-            pool: self.pool.clone(),
-            bytes: self.bytes.get(),
-            measured_bytes: self.measured.map(Bytes::get),
-            owner: self.owner(),
-            pinned: self.booking.terms().pinned,
-            in_use: self.booking.in_use(),
-            since: self.booking.since().as_millis(),
-        }
+fn record(holder: &Holder) -> HolderRecord {
+    HolderRecord {
+        instance: holder.instance.clone(),
+        role: holder.role.clone(),
+        pool: holder.pool.to_string(),
+        bytes: holder.booked.get(),
+        measured_bytes: holder.measured.map(Bytes::get),
+        owner: owner(holder),
+        pinned: holder.pinned,
+        in_use: holder.in_use,
+        since: holder.since.as_millis(),
     }
 }
 

@@ -60,7 +60,7 @@ impl Book {
 
     /// Whether a request can be resident, whoever waits.
     pub(super) fn fits(&self, request: &Request) -> Result<Decision<'_>, CoResidency> {
-        let own = self.bookings.get(&*request.instance);
+        let own = self.get(&request.instance);
         if let Some(own) = own
             && !request.terms.owners.is_empty()
             && request.terms.owners != own.terms.owners
@@ -127,7 +127,7 @@ impl Book {
             .filter_map(|role| other(self.index.holders(bare(role)), own))
             .chain(other(self.index.excluders(role), own))
             .min()?;
-        let with = self.bookings.get(first)?.role();
+        let with = self.get(first)?.role();
         let declared_by = if spec.excludes.iter().any(|role| bare(role) == with) { role } else { with };
         Some(CoResidency::Excluded {
             role: role.to_owned(),
@@ -142,7 +142,7 @@ impl Book {
         excluded
             .chain(self.index.excluders(bare(&spec.role)))
             .filter(move |instance| &***instance != own)
-            .filter_map(|instance| self.bookings.get(instance))
+            .filter_map(|instance| self.get(instance))
     }
 
     /// What a pool may hold and what is held, where it has a limit.
@@ -200,7 +200,7 @@ impl Book {
     pub(crate) fn holders_of(&self, pool: usize) -> Vec<(String, Bytes)> {
         let holding =
             |booking: &Booking| booking.share(pool).map(|share| (booking.role().to_owned(), share.current()));
-        self.bookings.values().filter_map(holding).collect()
+        self.bookings().filter_map(holding).collect()
     }
 }
 

@@ -64,6 +64,11 @@ impl Book {
 
     /// Ends a booking; what it was, or `None` when there was none.
     pub fn release(&mut self, instance: &str) -> Option<Booking> {
+        self.take(instance).map(|booking| *booking)
+    }
+
+    /// As [`Book::release`], without moving the booking.
+    pub(crate) fn take(&mut self, instance: &str) -> Option<Box<Booking>> {
         let (instance, booking) = self.bookings.remove_entry(instance)?;
         self.index.remove(&booking);
         self.count(&booking.shares, false);
@@ -97,7 +102,7 @@ impl Book {
 
     /// Enters a booking in place of the one that its instance holds.
     pub(crate) fn put(&mut self, booking: Booking) {
-        self.release(&booking.instance);
+        self.take(&booking.instance);
         self.enter(booking);
     }
 
@@ -106,7 +111,7 @@ impl Book {
         self.index.add(&booking);
         self.count(&booking.shares, true);
         self.touch(Arc::clone(&booking.instance));
-        self.bookings.insert(Arc::clone(&booking.instance), booking);
+        self.bookings.insert(Arc::clone(&booking.instance), Box::new(booking));
     }
 
     fn count(&mut self, shares: &[Share], add: bool) {
@@ -184,6 +189,9 @@ impl Book {
     }
 
     /// Takes in what was measured in use; false when this instance holds nothing of that pool.
+    ///
+    /// Until it is measured twice, the larger of what was booked and measured counts against the budget; from then on the
+    /// larger of the last two measurements.
     pub fn measure(&mut self, instance: &str, pool: &PoolId, bytes: Bytes) -> bool {
         let Some(place) = self.place(pool.as_str()) else {
             return false;

@@ -39,9 +39,9 @@ impl Index {
 
     pub(super) fn add(&mut self, booking: &Booking) {
         let instance = &booking.instance;
-        insert(&mut self.named(booking.role()).holders, instance);
+        self.name(booking.role(), |named| &mut named.holders, instance);
         for role in &booking.spec.excludes {
-            insert(&mut self.named(role).excluded_by, instance);
+            self.name(role, |named| &mut named.excluded_by, instance);
         }
         for owner in &booking.terms.owners {
             self.owners.entry(owner.clone()).or_default().insert(Arc::clone(instance));
@@ -71,11 +71,14 @@ impl Index {
         }
     }
 
-    fn named(&mut self, role: &str) -> &mut Named {
-        if !self.roles.contains_key(role) {
-            self.roles.insert(role.into(), Named::default());
+    fn name(&mut self, role: &str, list: fn(&mut Named) -> &mut Vec<Arc<str>>, instance: &Arc<str>) {
+        if let Some(named) = self.roles.get_mut(role) {
+            insert(list(named), instance);
+        } else {
+            let mut named = Named::default();
+            list(&mut named).push(Arc::clone(instance));
+            self.roles.insert(role.into(), named);
         }
-        self.roles.get_mut(role).expect("it was just made sure of")
     }
 
     fn unname(&mut self, role: &str, remove: impl FnOnce(&mut Named)) {

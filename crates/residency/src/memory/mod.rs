@@ -83,7 +83,7 @@ impl ResidencyLedger {
 
     /// Ends what this instance holds; false when it held nothing.
     pub fn release(&self, instance: &str) -> bool {
-        self.run(None, |book, _| book.release(instance)).is_some()
+        self.run(None, |book, _| book.take(instance)).is_some()
     }
 
     /// What is held, over all pools.

@@ -1,7 +1,6 @@
 //! Ledgers of every kind, and processes that live and die as a test says.
 
 #![allow(dead_code, reason = "each test uses its part")]
-#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -19,15 +19,14 @@ pub(super) fn look(book: &Book, owners: &ProcOwners) -> (Book, Option<Attributio
 
 fn take_in(book: &mut Book, owners: &ProcOwners) -> Option<Attribution> {
     let processes = Processes::look();
+    let holders = book.holders();
     let mut known = BTreeSet::new();
     let mut measured: Vec<(String, PoolId, Bytes)> = Vec::new();
     for booking in book.bookings() {
         let Some(tree) = tree(booking, owners, &processes) else { continue };
-        for share in book.pool_shares(booking) {
-            if Place::of_pool(Some(&share.pool)) == Place::OneMemory {
-                let bytes = processes.resident(&tree);
-                measured.push((booking.instance().to_owned(), share.pool, bytes));
-            }
+        let hosts = holders.iter().filter(|held| held.instance == booking.instance());
+        for held in hosts.filter(|held| Place::of_pool(Some(&held.pool)) == Place::OneMemory) {
+            measured.push((held.instance.clone(), held.pool.clone(), processes.resident(&tree)));
         }
         known.extend(tree);
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use plimsoll::residency::{Attribution, Holding, PoolUse};
+use plimsoll::residency::{Attribution, Holder, Holding, PoolUse};
 use plimsoll::units::Bytes;
 
-use super::{Holder, Picture};
+use super::{Picture, owner};
 use crate::show;
 
 /// How many processes without a booking are named.
@@ -70,13 +70,13 @@ fn holders(picture: &Picture) -> String {
     let mut table = show::table(&header, &[3, 4, 6]);
     for holder in &picture.holders {
         table.add_row([
-            holder.booking.instance().to_owned(),
-            holder.booking.role().to_owned(),
-            holder.pool.clone(),
-            amount(holder.bytes),
+            holder.instance.clone(),
+            holder.role.clone(),
+            holder.pool.to_string(),
+            amount(holder.booked),
             holder.measured.map_or_else(|| "–".to_owned(), amount),
-            holder.owner().unwrap_or_else(|| "–".to_owned()),
-            age(picture.now.saturating_since(holder.booking.since())),
+            owner(holder).unwrap_or_else(|| "–".to_owned()),
+            age(picture.now.saturating_since(holder.since)),
             notes(holder),
         ]);
     }
@@ -84,16 +84,15 @@ fn holders(picture: &Picture) -> String {
 }
 
 fn notes(holder: &Holder) -> String {
-    let terms = holder.booking.terms();
     let mut notes = Vec::new();
-    if terms.pinned {
+    if holder.pinned {
         notes.push("pinned".to_owned());
     }
-    if holder.booking.in_use() > 0 {
+    if holder.in_use > 0 {
         notes.push("in use".to_owned());
     }
-    if terms.priority > 0 {
-        notes.push(format!("priority {}", terms.priority));
+    if holder.priority > 0 {
+        notes.push(format!("priority {}", holder.priority));
     }
     notes.join(", ")
 }

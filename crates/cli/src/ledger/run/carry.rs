@@ -101,9 +101,8 @@ fn told(status: ExitStatus) -> u8 {
 
 /// The pool of the host's memory on which a request draws: what is resident there can be measured.
 fn host_pool(ledger: &Ledger, request: &Request) -> Option<PoolId> {
-    let book = ledger.book().ok()?;
-    let shares = book.pool_shares(book.get(&request.instance)?);
-    shares.into_iter().map(|share| share.pool).find(|pool| Place::of_pool(Some(pool)) == Place::OneMemory)
+    let held = ledger.book().ok()?.holders().into_iter().filter(|held| held.instance == request.instance);
+    held.map(|held| held.pool).find(|pool| Place::of_pool(Some(pool)) == Place::OneMemory)
 }
 
 /// What is done now and then while a command runs.
