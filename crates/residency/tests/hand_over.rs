@@ -1,7 +1,5 @@
 //! A booking that changes its owners.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
-
 use plimsoll_residency::{Book, InferenceSpec, ProcessId, Request, Terms, Timestamp};
 use plimsoll_units::{Bytes, PoolId};
 

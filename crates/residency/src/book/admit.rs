@@ -211,7 +211,7 @@ fn other<'a>(mut instances: impl Iterator<Item = &'a Arc<str>>, own: &str) -> Op
 
 pub(super) fn taken(own: &Booking) -> CoResidency {
     let owner = match &*own.terms.owners {
-        [] => "nobody's process, until it is released".to_owned(),
+        [] => "a booking without an owner".to_owned(),
         [first, ..] => first.to_string(),
     };
     CoResidency::Taken { role: own.role().to_owned(), instance: own.instance.to_string(), owner }
