@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::ledger::args::{
+    AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Engine;
 use plimsoll::balance::{Objective, Strategy};
@@ -37,6 +40,26 @@ pub(crate) enum Command {
     Detect(DetectArgs),
     /// Check a saved plan, or the flags of a llama.cpp command line, against a cluster.
     Check(Box<CheckArgs>),
+    /// Book memory for a model, so that nobody else counts on it.
+    Reserve(Box<ReserveArgs>),
+    /// Give booked memory back.
+    Release(ReleaseArgs),
+    /// Change how much is booked.
+    Resize(ResizeArgs),
+    /// Show who holds how much memory.
+    Ps(PsArgs),
+    /// Say what to evict to make room.
+    Advise(AdviseArgs),
+    /// Run a command with its memory booked for as long as it runs.
+    ///
+    /// Exit status: that of the command, 128 and the signal's number when one ended it; 125 when it was refused or its time
+    /// to wait was up; 126 or 127 when the command cannot be started.
+    Run(Box<RunArgs>),
+    /// Say which models of a roster fit together.
+    Roster(RosterArgs),
+    /// Become a command that ends with its parent.
+    #[command(name = "__start", hide = true)]
+    Start(StartArgs),
     /// Print shell completions or the manual page.
     Completions(CompletionsArgs),
 }
@@ -263,7 +286,7 @@ impl From<FlashArg> for FlashAttention {
 }
 
 /// `32768`, or `32k` for 32 · 1024 and `1m` for 1024 · 1024 as people say it of contexts.
-fn parse_tokens(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_tokens(text: &str) -> Result<u64, String> {
     let (digits, step) = match (text.strip_suffix(['k', 'K']), text.strip_suffix(['m', 'M'])) {
         (Some(digits), _) => (digits, 1024),
         (None, Some(digits)) => (digits, 1024 * 1024),

@@ -23,10 +23,12 @@ pub(crate) fn run(args: &CompletionsArgs) -> Outcome {
 
 fn manual(command: clap::Command) -> Outcome {
     let mut text = Vec::new();
-    let pages = std::iter::once(command.clone()).chain(command.get_subcommands().map(|sub| {
-        let name = format!("plimsoll-{}", sub.get_name());
-        sub.clone().name(name)
-    }));
+    let pages = std::iter::once(command.clone()).chain(
+        command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(|sub| {
+            let name = format!("plimsoll-{}", sub.get_name());
+            sub.clone().name(name)
+        }),
+    );
     for page in pages {
         clap_mangen::Man::new(page).render(&mut text).map_err(Failure::internal)?;
     }

@@ -8,6 +8,8 @@ use std::path::Path;
 pub(crate) enum Failure {
     /// It was understood and the answer is no: status 1. The text for stdout (JSON) and that for stderr.
     Refused { stdout: String, stderr: String },
+    /// It ends with a status of its own: that of a command that was run, or the one that says why none was.
+    Ended { status: u8, stdout: String, stderr: String },
     /// Wrong usage or unreadable input: status 2.
     Input(String),
     /// A fault of plimsoll: status 3.

@@ -8,7 +8,7 @@ use plimsoll::balance::PlanOptions;
 use plimsoll::cluster::{self, ClusterSnapshot};
 use plimsoll::model::{ContextLength, ModelFormat, ModelSpec, Request};
 use plimsoll::profile::{FreeMemory, SystemProfile};
-use plimsoll::units::NodeId;
+use plimsoll::units::{Bytes, NodeId};
 
 use crate::args::{ChoiceArgs, RequestArgs};
 use crate::failure::Failure;
@@ -30,6 +30,18 @@ pub(crate) fn open_cluster(path: Option<&Path>) -> Result<ClusterSnapshot, Failu
 pub(crate) fn this_machine() -> ClusterSnapshot {
     let profile = SystemProfile::detect();
     cluster::this_machine(node_name(), &profile, &FreeMemory::read(&profile))
+}
+
+/// This machine as a cluster of one node, without a look at what is free: that would take memory on every card.
+pub(crate) fn this_machine_without_free() -> ClusterSnapshot {
+    cluster::this_machine(node_name(), &SystemProfile::detect(), &FreeMemory::default())
+}
+
+/// All of the host's memory that this process may use, and what is free of it.
+pub(crate) fn host_memory() -> Option<(Bytes, Bytes)> {
+    let profile = SystemProfile::detect_fast();
+    let total = profile.memory.as_result().ok()?.total;
+    Some((total, FreeMemory::read(&profile).host?))
 }
 
 /// What this machine calls itself, or `here` where that cannot stand in `node/device`.

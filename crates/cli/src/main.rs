@@ -7,6 +7,7 @@ mod detect;
 mod failure;
 mod input;
 mod inspect;
+mod ledger;
 mod plan;
 mod refusal;
 mod show;
@@ -34,13 +35,8 @@ fn main() -> ExitCode {
     let outcome = outcome.unwrap_or_else(|_| Err(Failure::Internal("the program panicked".to_owned())));
     match outcome.and_then(|text| print(&text)) {
         Ok(()) | Err(Failure::Closed) => ExitCode::SUCCESS,
-        Err(Failure::Refused { stdout, stderr }) => {
-            let printed = print(&stdout);
-            complain(&stderr);
-            match printed {
-                Ok(()) | Err(_) => ExitCode::from(1),
-            }
-        }
+        Err(Failure::Refused { stdout, stderr }) => ended(1, &stdout, &stderr),
+        Err(Failure::Ended { status, stdout, stderr }) => ended(status, &stdout, &stderr),
         Err(Failure::Input(text)) => {
             complain(&format!("error: {text}"));
             ExitCode::from(2)
@@ -52,12 +48,29 @@ fn main() -> ExitCode {
     }
 }
 
+/// The end of a command that has told all it had to tell.
+fn ended(status: u8, stdout: &str, stderr: &str) -> ExitCode {
+    let printed = print(stdout);
+    complain(stderr);
+    match printed {
+        Ok(()) | Err(_) => ExitCode::from(status),
+    }
+}
+
 fn run(cli: &Cli) -> Outcome {
     match &cli.command {
         Command::Plan(args) => plan::run(args, cli),
         Command::Inspect(args) => inspect::run(args, cli),
         Command::Detect(args) => detect::run(args, cli),
         Command::Check(args) => check::run(args, cli),
+        Command::Reserve(args) => ledger::reserve(args, cli),
+        Command::Release(args) => ledger::release(args, cli),
+        Command::Resize(args) => ledger::resize(args, cli),
+        Command::Ps(args) => ledger::ps(args, cli),
+        Command::Advise(args) => ledger::advise(args, cli),
+        Command::Run(args) => ledger::run(args, cli),
+        Command::Roster(args) => ledger::roster(args, cli),
+        Command::Start(args) => ledger::start(args),
         Command::Completions(args) => completions::run(args),
     }
 }

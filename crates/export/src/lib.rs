@@ -19,6 +19,7 @@
 //! ```
 
 pub mod llama_cpp;
+pub mod llama_swap;
 mod plan_file;
 
 pub use plan_file::{

@@ -29,12 +29,16 @@
 //! ```
 //!
 //! Features, all on by default: `cpu` and `cuda` (what this machine is), `gguf` and `safetensors` (model files), `files`
-//! (cluster files, layer lists).
+//! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share).
 
 mod context;
 mod engine;
 mod flags;
 mod job;
+mod resident;
+#[cfg(feature = "files")]
+pub mod roster;
+mod size;
 mod suggest;
 
 pub use plimsoll_balance as balance;
@@ -50,4 +54,6 @@ pub use context::ContextChoice;
 pub use engine::{Engine, UnknownEngine};
 pub use flags::{Meaning, MeaningError, meaning};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
+pub use resident::Processes;
+pub use size::{Place, Size, size};
 pub use suggest::{Change, Suggestion, suggestions};

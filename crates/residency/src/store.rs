@@ -149,6 +149,16 @@ pub trait Store: std::fmt::Debug + Send + Sync {
         held(transacted(self, now, |book| book.add_owner(instance, owner.clone()))?, instance)
     }
 
+    /// Makes what this instance holds live as long as these processes, and no longer as long as its old owners; without
+    /// any it belongs to nobody.
+    ///
+    /// # Errors
+    ///
+    /// Not held.
+    fn hand_over(&self, instance: &str, owners: &[ProcessId], now: Timestamp) -> Result<(), LedgerError> {
+        held(transacted(self, now, |book| book.hand_over(instance, owners))?, instance)
+    }
+
     /// Pins what this instance holds, so that it is never advised for eviction, or lets it go.
     ///
     /// # Errors

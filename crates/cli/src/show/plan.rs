@@ -141,7 +141,7 @@ fn bytes_line(stage: &Stage) -> String {
     )
 }
 
-fn of_budget(used: Bytes, budget: Bytes) -> String {
+pub(crate) fn of_budget(used: Bytes, budget: Bytes) -> String {
     if budget < Bytes::new(1_000_000_000) {
         return format!("{} / {}", used.scaled(), budget.scaled());
     }

@@ -178,6 +178,16 @@ impl Book {
         true
     }
 
+    /// Gives a booking these owners in place of its own, or none; false when there is none.
+    pub fn hand_over(&mut self, instance: &str, owners: &[crate::ProcessId]) -> bool {
+        let Some(mut booking) = self.release(instance) else {
+            return false;
+        };
+        booking.terms.owners = owners.to_vec();
+        self.enter(booking);
+        true
+    }
+
     /// Takes in what was measured in use; false when this instance holds nothing of that pool.
     ///
     /// Until it is measured twice, the larger of what was booked and measured counts against the budget; from then on the
