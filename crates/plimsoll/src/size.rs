@@ -46,7 +46,7 @@ pub fn size(model: &ModelSpec, request: &Request, place: Place) -> Result<Size, 
     let request = Request { engine: engine.profile(), ..*request };
     let padding = match (engine, place) {
         (Engine::LlamaCpp, Place::Device) => Padding::Cuda,
-        _ => engine.host_padding(),
+        _ => engine.profile().padding,
     };
     let footprint = model.footprint(&request, padding)?;
     let charges = engine.rules(model, &request, &footprint.context, Bytes::ZERO).charges;
