@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_cluster::ClusterSnapshot;
-use plimsoll_units::Bytes;
+use plimsoll_cluster::speeds::AssumedBy;
 
 use crate::assemble::Assembled;
 use crate::context::Context;
@@ -107,7 +107,8 @@ fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
                 assumed.push(Assumption::UnknownSpeed { device: device.clone() });
             }
             Some(speed) if !context.equal_speeds && (context.timed() || used(device)) => {
-                if let Some(by_name) = speed.assumed_by_name {
+                if let Some(by) = speed.assumed {
+                    let by_name = by == AssumedBy::Name;
                     assumed.push(Assumption::Bandwidth { device: device.clone(), rate: speed.rate, by_name });
                 }
             }
@@ -129,9 +130,4 @@ fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
         latency: way.latency,
     }));
     assumed
-}
-
-/// Bytes, for numbers that come from the core.
-pub(crate) const fn bytes(n: u64) -> Bytes {
-    Bytes::new(n)
 }

@@ -109,6 +109,11 @@ proptest! {
     }
 
     #[test]
+    fn the_best_plan_on_up_to_six_devices_is_found_and_proven(instance in ordinary(6, 6)) {
+        finds_the_best(&instance)?;
+    }
+
+    #[test]
     fn the_best_plan_around_a_host_is_found_and_proven(instance in around_a_host(6, 4)) {
         finds_the_best(&instance)?;
     }
@@ -163,11 +168,10 @@ proptest! {
     fn the_order_in_a_snapshot_makes_no_difference(instance in around_a_host(8, 5), turn in 1_usize..5) {
         let (snapshot, workload, rules) = (instance.snapshot(), instance.workload(), instance.rules());
         let mut shuffled = snapshot.clone();
-        let nodes = shuffled.nodes.len();
-        shuffled.nodes.rotate_left(turn % nodes);
         for node in &mut shuffled.nodes {
-            node.devices.reverse();
-            node.pools.reverse();
+            let (devices, pools) = (node.devices.len().max(1), node.pools.len().max(1));
+            node.devices.rotate_left(turn % devices);
+            node.pools.rotate_left(turn % pools);
         }
         shuffled.links.reverse();
         for objective in OBJECTIVES {
