@@ -8,13 +8,15 @@ use plimsoll_cluster::speeds::AssumedBy;
 use crate::assemble::Assembled;
 use crate::context::Context;
 use crate::error::PlanError;
+use crate::keep::TIE;
 use crate::plan::{Assumption, Optimality, Plan, PlanValue, Stage};
 use crate::search::Search;
 use crate::workload::{EngineRules, PlanOptions, Workload};
 use crate::{refuse, stopped};
 
-/// What floating point may have taken from a bound that is reached.
-const ROUNDING: f64 = 1e-11;
+/// What floating point may have taken from a bound that is reached, and what a plan that was taken on a tie may lie above
+/// the least value.
+const ROUNDING: f64 = 2.0 * TIE;
 
 /// Where everything goes under an engine's rules, or why it goes nowhere.
 ///
@@ -44,9 +46,9 @@ pub fn plan(
     if context.items.layers() == 0 {
         return Ok(empty(&context));
     }
-    let search = Search::run(&context);
-    match &search.best {
-        Some(best) => Ok(finished(&context, best, search.lower)),
+    let mut search = Search::run(&context);
+    match search.best() {
+        Some(best) => Ok(finished(&context, &best, search.lower)),
         None => Err(PlanError::DoesNotFit(Box::new(refuse::refusal(&context, &search)))),
     }
 }

@@ -70,6 +70,7 @@ mod error;
 mod fleet;
 mod index;
 mod items;
+mod keep;
 mod links;
 mod plan;
 mod price;
