@@ -114,7 +114,12 @@ impl Instance {
             main: true,
             rpc: None,
             pools: vec![pool(PoolId::new(Pool::RAM)?, memory)],
-            devices: vec![device(Device::HOST, Pool::RAM, GpuBackend::Cpu, BytesPerSec::new(80_000_000_000))?],
+            devices: vec![device(
+                Device::HOST,
+                Pool::RAM,
+                GpuBackend::Cpu,
+                BytesPerSec::new(80_000_000_000),
+            )?],
         };
         for (number, (&bytes, &rate)) in self.budgets.iter().zip(&self.rates).enumerate() {
             let name = format!("CUDA{number}");
