@@ -113,8 +113,13 @@ impl Instance {
             drained: false,
             main: true,
             rpc: None,
-            pools: vec![pool(PoolId::new("host")?, memory)],
-            devices: vec![device("host", "host", GpuBackend::Cpu, BytesPerSec::new(80_000_000_000))?],
+            pools: vec![pool(PoolId::new(Pool::RAM)?, memory)],
+            devices: vec![device(
+                Device::HOST,
+                Pool::RAM,
+                GpuBackend::Cpu,
+                BytesPerSec::new(80_000_000_000),
+            )?],
         };
         for (number, (&bytes, &rate)) in self.budgets.iter().zip(&self.rates).enumerate() {
             let name = format!("CUDA{number}");

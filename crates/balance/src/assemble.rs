@@ -27,7 +27,7 @@ pub(crate) struct Assembled {
     /// What the objective compares, before any ties.
     pub(crate) value: f64,
     /// Stage times or used shares, the largest first.
-    costs: Vec<f64>,
+    pub(crate) costs: Vec<f64>,
 }
 
 struct Part<'a> {
@@ -154,41 +154,4 @@ fn charged(charges: &StageCharges, first: bool, last: bool) -> u64 {
     let first = if first { charges.first_more } else { Bytes::ZERO };
     let last = if last { charges.last_more } else { Bytes::ZERO };
     charges.each.saturating_add(first).saturating_add(last).get()
-}
-
-/// A value without the digits that summing up in another order may change: two plans that differ by less are as good as
-/// each other.
-fn rounded(value: f64) -> f64 {
-    // 2^-40 of a value is about 10^-12 of it; half of that is added before the lower bits go.
-    const LOWER: u64 = (1 << 12) - 1;
-    f64::from_bits(value.to_bits().saturating_add(LOWER / 2 + 1) & !LOWER)
-}
-
-impl Assembled {
-    /// Whether it is to be preferred.
-    ///
-    /// By the objective's value first; then the next largest stage times or shares, where largest ones are compared;
-    /// then fewer layers on the main host, fewer devices, and last the devices' names and layers in order. Where the
-    /// host comes last, fewer layers on it come before all of that.
-    pub(crate) fn precedes(&self, other: &Self, context: &Context<'_>) -> bool {
-        let last_resort = if context.host_comes_last() {
-            self.draft.host.cmp(&other.draft.host)
-        } else {
-            std::cmp::Ordering::Equal
-        };
-        let next_largest = || match context.options.objective {
-            Objective::Latency => std::cmp::Ordering::Equal,
-            _ => crate::core::leximax::compare(&self.costs, &other.costs),
-        };
-        let named = |stages: &[Stage]| -> Vec<_> {
-            stages.iter().map(|s| (s.device.clone(), s.layers.start, s.layers.end)).collect()
-        };
-        last_resort
-            .then(rounded(self.value).total_cmp(&rounded(other.value)))
-            .then_with(next_largest)
-            .then(self.draft.host.cmp(&other.draft.host))
-            .then(self.costs.len().cmp(&other.costs.len()))
-            .then_with(|| named(&self.stages).cmp(&named(&other.stages)))
-            .is_lt()
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_cluster::{ClusterSnapshot, GpuBackend};
-use plimsoll_units::NodeId;
+use plimsoll_units::{Bytes, NodeId};
 
 use crate::core::{Hops, as_f64};
 use crate::error::PlanError;
@@ -41,6 +41,7 @@ impl<'a> Context<'a> {
         rules: &'a EngineRules,
         options: &'a PlanOptions,
     ) -> Result<Self, PlanError> {
+        snapshot.validate().map_err(PlanError::Snapshot)?;
         let items = Items::new(workload, rules)?;
         let fleet = Fleet::new(snapshot, rules, options)?;
         let host_node = fleet.host.as_ref().map(|host| host.place.device.node.clone());
@@ -132,7 +133,7 @@ impl<'a> Context<'a> {
             }
             false => self.least_charge(),
         };
-        let bytes = plimsoll_units::Bytes::new;
+        let bytes = Bytes::new;
         let Some(room) = budget.checked_sub(charge) else {
             return Some((
                 StoppedBy::Overhead { needs: bytes(charge), budget: bytes(budget) },

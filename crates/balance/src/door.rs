@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 
 use plimsoll_cluster::ClusterSnapshot;
-use plimsoll_units::Bytes;
+use plimsoll_cluster::speeds::AssumedBy;
 
 use crate::assemble::Assembled;
 use crate::context::Context;
 use crate::error::PlanError;
+use crate::keep::TIE;
 use crate::plan::{Assumption, Optimality, Plan, PlanValue, Stage};
 use crate::search::Search;
 use crate::workload::{EngineRules, PlanOptions, Workload};
 use crate::{refuse, stopped};
 
-/// What floating point may have taken from a bound that is reached.
-const ROUNDING: f64 = 1e-11;
+/// What floating point may have taken from a bound that is reached, and what a plan that was taken on a tie may lie above
+/// the least value.
+const ROUNDING: f64 = 2.0 * TIE;
 
 /// Where everything goes under an engine's rules, or why it goes nowhere.
 ///
@@ -44,9 +46,9 @@ pub fn plan(
     if context.items.layers() == 0 {
         return Ok(empty(&context));
     }
-    let search = Search::run(&context);
-    match &search.best {
-        Some(best) => Ok(finished(&context, best, search.lower)),
+    let mut search = Search::run(&context);
+    match search.best() {
+        Some(best) => Ok(finished(&context, &best, search.lower)),
         None => Err(PlanError::DoesNotFit(Box::new(refuse::refusal(&context, &search)))),
     }
 }
@@ -107,7 +109,8 @@ fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
                 assumed.push(Assumption::UnknownSpeed { device: device.clone() });
             }
             Some(speed) if !context.equal_speeds && (context.timed() || used(device)) => {
-                if let Some(by_name) = speed.assumed_by_name {
+                if let Some(by) = speed.assumed {
+                    let by_name = by == AssumedBy::Name;
                     assumed.push(Assumption::Bandwidth { device: device.clone(), rate: speed.rate, by_name });
                 }
             }
@@ -129,9 +132,4 @@ fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
         latency: way.latency,
     }));
     assumed
-}
-
-/// Bytes, for numbers that come from the core.
-pub(crate) const fn bytes(n: u64) -> Bytes {
-    Bytes::new(n)
 }

@@ -1,6 +1,7 @@
 //! Why there is no plan.
 
-use plimsoll_units::{Bytes, DeviceRef};
+use plimsoll_cluster::{MainNodeError, SnapshotError};
+use plimsoll_units::{Bytes, DeviceRef, NodeId};
 
 use crate::plan::Stopped;
 
@@ -30,23 +31,51 @@ pub enum PlanError {
         /// The first one after it.
         after: u32,
     },
-    /// A device reads nothing.
-    #[error("the bandwidth of {device} is zero")]
-    ZeroBandwidth {
-        /// The device.
-        device: DeviceRef,
-    },
+    /// The snapshot is not one that a planner may trust.
+    #[error("the snapshot is not sound")]
+    Snapshot(#[source] SnapshotError),
     /// A cap or a placement names a device that is not there or may not be used.
     #[error("there is no device {device} that may be used")]
     UnknownDevice {
         /// The device.
         device: DeviceRef,
     },
-    /// The engine runs on one node, and it is not clear on which, or nothing may be placed there.
-    #[error("{reason}")]
-    NoMainNode {
-        /// Which nodes could be meant, or why the one that is meant cannot be used.
-        reason: String,
+    /// The engine runs on one node, and it is not clear on which.
+    #[error(transparent)]
+    NoMainNode(MainNodeError),
+    /// The node that runs the engine takes nothing new.
+    #[error("{node} runs the engine and is drained")]
+    MainNodeDrained {
+        /// The main node.
+        node: NodeId,
+    },
+    /// The node that runs the engine does not answer.
+    #[error("{node} runs the engine and does not answer")]
+    MainNodeFailed {
+        /// The main node.
+        node: NodeId,
+    },
+    /// The node that runs the engine has no memory of its own that the engine could keep its buffers in.
+    #[error(
+        "node {node} runs the engine, which keeps the input in its memory: say how much it has (memory = …)"
+    )]
+    NoHostMemory {
+        /// The main node.
+        node: NodeId,
+    },
+    /// Nobody knows what is free of the main node's memory.
+    #[error(
+        "node {node} runs the engine, which keeps the input in its memory: say how much is free (memory_free = …)"
+    )]
+    HostMemoryUnknown {
+        /// The main node.
+        node: NodeId,
+    },
+    /// A placement names a device twice.
+    #[error("the placement names {device} twice")]
+    RepeatedDevice {
+        /// The device.
+        device: DeviceRef,
     },
     /// The ranges of a placement do not follow each other, or do not cover the layers.
     #[error("the placement goes on at layer {at} where {expected} is next")]

@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node, NodeStatus, Pool};
-use plimsoll_units::{Bytes, BytesPerSec, DeviceId, DeviceRef, NodeId, PoolId};
+use plimsoll_cluster::speeds::{AssumedBy, assumed_bandwidth};
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, MainNodeError, Node, NodeStatus, Pool};
+use plimsoll_units::{Bytes, BytesPerSec, DeviceRef, NodeId, PoolId};
 
 use crate::error::PlanError;
 use crate::plan::{Stopped, StoppedBy};
-use crate::speeds;
 use crate::workload::{EngineRules, HostUse, PlanOptions};
-
-/// The name of a node's own memory as a device.
-pub(crate) const HOST: &str = "host";
 
 /// Devices that may be used, and those that may not.
 #[derive(Debug)]
@@ -20,7 +17,7 @@ pub(crate) struct Fleet {
     pub(crate) pools: Vec<u64>,
     /// Devices that may hold layers, by id; not the main host.
     pub(crate) devices: Vec<Candidate>,
-    /// The host of the node that runs the engine, where the rules know one.
+    /// The host of the node that runs the engine: there wherever the rules know such a node.
     pub(crate) host: Option<Host>,
     /// Devices that may not be used, by id.
     pub(crate) left_out: Vec<Stopped>,
@@ -44,8 +41,8 @@ pub(crate) struct Candidate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Speed {
     pub(crate) rate: BytesPerSec,
-    /// Whether it was assumed, and then whether by its name.
-    pub(crate) assumed_by_name: Option<bool>,
+    /// On what ground it was assumed; `None` where the snapshot tells it.
+    pub(crate) assumed: Option<AssumedBy>,
 }
 
 /// The main node's host.
@@ -57,12 +54,15 @@ pub(crate) struct Host {
 }
 
 impl Fleet {
+    /// Devices of a sound snapshot.
     pub(crate) fn new(
         snapshot: &ClusterSnapshot,
         rules: &EngineRules,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        check(snapshot, options)?;
+        if let Some(device) = options.caps.keys().find(|d| snapshot.device(d).is_none()) {
+            return Err(PlanError::UnknownDevice { device: device.clone() });
+        }
         let main = match rules.host {
             HostUse::Ordinary => None,
             HostUse::FirstLayersOfMain => Some(main_node(snapshot)?),
@@ -80,15 +80,17 @@ impl Fleet {
             let is_main = main.is_some_and(|main| main.id == node.id);
             for device in &node.devices {
                 given += 1;
-                let reference = DeviceRef { node: node.id.clone(), device: device.id.clone() };
-                let is_host = main.is_some() && device.id.as_str() == HOST;
-                if is_host && !is_main {
+                // To such an engine the host of its own node is one thing under one name, and a remote one takes part
+                // only under a name of its own.
+                let on_processor = device.is_host() || (is_main && device.backend == GpuBackend::Cpu);
+                if main.is_some() && on_processor && !(is_main && device.is_host()) {
                     continue;
                 }
+                let reference = DeviceRef { node: node.id.clone(), device: device.id.clone() };
                 let number = numbers.get(&(&node.id, &device.pool)).copied();
                 let candidate = candidate(device, reference, number.unwrap_or(usize::MAX), given, options);
                 let why = left_out(node, device, options);
-                if is_host {
+                if is_main && device.is_host() {
                     fleet.host = Some(Host { place: candidate, takes_layers: why.is_none() });
                 } else if let Some(reason) = why {
                     fleet.left_out.push(Stopped {
@@ -101,9 +103,6 @@ impl Fleet {
                 }
             }
         }
-        if let (Some(main), None) = (main, &fleet.host) {
-            fleet.host = Some(unlisted_host(main, &numbers, &mut fleet.pools));
-        }
         fleet.devices.sort_by(|a, b| a.device.cmp(&b.device));
         fleet.left_out.sort_by(|a, b| a.device.cmp(&b.device));
         Ok(fleet)
@@ -115,44 +114,24 @@ impl Fleet {
     }
 }
 
-fn check(snapshot: &ClusterSnapshot, options: &PlanOptions) -> Result<(), PlanError> {
-    if let Some(device) = options.caps.keys().find(|d| snapshot.device(d).is_none()) {
-        return Err(PlanError::UnknownDevice { device: device.clone() });
-    }
-    let still = snapshot.nodes.iter().flat_map(|node| {
-        let devices = node.devices.iter().filter(|d| d.bandwidth.is_some_and(BytesPerSec::is_zero));
-        devices.map(|device| DeviceRef { node: node.id.clone(), device: device.id.clone() })
-    });
-    match still.min() {
-        Some(device) => Err(PlanError::ZeroBandwidth { device }),
-        None => Ok(()),
-    }
-}
-
-/// The node that runs the engine: the one marked, else the only one that no rpc server stands for.
+/// The node that runs the engine, which must be there and know the memory that the engine keeps its buffers in.
 fn main_node(snapshot: &ClusterSnapshot) -> Result<&Node, PlanError> {
-    let named = |nodes: &[&Node]| {
-        let mut names: Vec<&str> = nodes.iter().map(|n| n.id.as_str()).collect();
-        names.sort_unstable();
-        names.join(", ")
-    };
-    let marked: Vec<&Node> = snapshot.nodes.iter().filter(|n| n.main).collect();
-    let local: Vec<&Node> = snapshot.nodes.iter().filter(|n| n.rpc.is_none()).collect();
-    let reason = match (marked.as_slice(), local.as_slice()) {
-        ([main], _) | ([], [main]) if main.drained => format!("{} runs the engine and is drained", main.id),
-        ([main], _) | ([], [main]) if main.status == NodeStatus::Failed => {
-            format!("{} runs the engine and does not answer", main.id)
-        }
-        ([main], _) | ([], [main]) => return Ok(main),
-        ([], []) if snapshot.nodes.is_empty() => return Err(PlanError::NoDevices { stopped: Vec::new() }),
-        ([], []) => format!(
-            "every node has an rpc address, so that none runs the engine; mark one of {} as the main one",
-            named(&snapshot.nodes.iter().collect::<Vec<_>>())
-        ),
-        ([], several) => format!("any of {} could run the engine; mark one as the main one", named(several)),
-        (several, _) => format!("{} are all marked as the main one", named(several)),
-    };
-    Err(PlanError::NoMainNode { reason })
+    let main = snapshot.main_node().map_err(|error| match error {
+        MainNodeError::Empty => PlanError::NoDevices { stopped: Vec::new() },
+        error => PlanError::NoMainNode(error),
+    })?;
+    let node = main.id.clone();
+    if main.drained {
+        return Err(PlanError::MainNodeDrained { node });
+    }
+    if main.status == NodeStatus::Failed {
+        return Err(PlanError::MainNodeFailed { node });
+    }
+    match main.host().map(|host| main.pool(&host.pool).and_then(|pool| pool.free)) {
+        None => Err(PlanError::NoHostMemory { node }),
+        Some(None) => Err(PlanError::HostMemoryUnknown { node }),
+        Some(Some(_)) => Ok(main),
+    }
 }
 
 fn budget(pool: &Pool, rules: &EngineRules, options: &PlanOptions) -> Bytes {
@@ -170,8 +149,9 @@ fn candidate(
     options: &PlanOptions,
 ) -> Candidate {
     let cap = options.caps.get(&reference).copied().unwrap_or(Bytes::MAX);
-    let assumed = || speeds::assumed(device.name.as_deref(), device.backend);
-    let told = device.bandwidth.map(|rate| Speed { rate, assumed_by_name: None });
+    let assumed = || assumed_bandwidth(device.name.as_deref(), device.backend);
+    let assumed = || assumed().map(|(rate, by)| Speed { rate, assumed: Some(by) });
+    let told = device.bandwidth.map(|rate| Speed { rate, assumed: None });
     Candidate {
         device: reference,
         pool,
@@ -180,32 +160,6 @@ fn candidate(
         given,
         speed: told.or_else(assumed),
     }
-}
-
-/// The host of a main node that lists none: the engine still keeps its buffers somewhere, on the pool named after the
-/// host or else on the node's first one.
-fn unlisted_host(node: &Node, numbers: &BTreeMap<(&NodeId, &PoolId), usize>, pools: &mut Vec<u64>) -> Host {
-    let named = node.pools.iter().find(|p| p.id.as_str() == HOST);
-    let pool = named.or(node.pools.first());
-    let number = pool.and_then(|pool| numbers.get(&(&node.id, &pool.id)).copied());
-    let number = number.unwrap_or_else(|| {
-        pools.push(0);
-        pools.len() - 1
-    });
-    let place = Candidate {
-        device: DeviceRef { node: node.id.clone(), device: host_id() },
-        pool: number,
-        limit: u64::MAX,
-        backend: GpuBackend::Cpu,
-        given: 0,
-        speed: None,
-    };
-    Host { place, takes_layers: false }
-}
-
-fn host_id() -> DeviceId {
-    #[expect(clippy::expect_used, reason = "a constant that is a legal name")]
-    DeviceId::new(HOST).expect("'host' is a legal name")
 }
 
 fn left_out(node: &Node, device: &Device, options: &PlanOptions) -> Option<StoppedBy> {

@@ -8,7 +8,9 @@
 //! - [`plan()`] is a pure function: the same snapshot, workload, rules and options give the same plan, bit for bit. The
 //!   order in which a snapshot lists its devices makes no difference, except where it was asked for.
 //! - No plan counts a pool twice, and none holds more than a pool, a device limit or a cap allows.
-//! - A plan's lower bound holds for every order of every set of devices, whatever strategy found the plan.
+//! - A plan's lower bound holds for every order of every set of devices, whatever strategy found the plan. For
+//!   [`Objective::Fit`] and [`Objective::Balanced`] with a main host it is over plans with as few layers on the host as
+//!   possible.
 //! - A refusal says what is proven: "it cannot fit" always comes with a reason that can be checked.
 //! - [`audit()`] shares no code with the planners.
 //!
@@ -68,16 +70,16 @@ mod error;
 mod fleet;
 mod index;
 mod items;
+mod keep;
 mod links;
 mod plan;
 mod price;
 mod refuse;
 mod search;
-mod speeds;
 mod stopped;
 mod workload;
 
-pub use audit::{Finding, audit};
+pub use audit::{Amount, End, Finding, audit};
 pub use door::plan;
 pub use error::{Certificate, PlanError, Refusal, Verdict};
 pub use index::ModelIndex;

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_cluster::ClusterSnapshot;
+use plimsoll_cluster::speeds::{LinkSpeed, default_link};
 use plimsoll_units::{Bytes, BytesPerSec, NodeId};
 
-/// What is taken for a link that nobody describes: 1 Gbit/s.
-const USUAL_RATE: BytesPerSec = BytesPerSec::new(125_000_000);
-
-/// And how long its first byte takes.
-const USUAL_LATENCY: Duration = Duration::from_micros(200);
+/// What is taken for a link that nobody describes.
+const USUAL: LinkSpeed = default_link();
 
 /// The ways between nodes.
 #[derive(Debug)]
@@ -31,12 +29,11 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    const USUAL: Self = Self { rate: USUAL_RATE, latency: USUAL_LATENCY, assumed: true };
+    const USUAL: Self = Self { rate: USUAL.bandwidth, latency: USUAL.latency, assumed: true };
 
-    /// How long an activation takes. A rate of nothing counts as one byte in a second: never chosen, and still finite.
+    /// How long an activation takes. No link of a sound snapshot has a rate of nothing.
     fn seconds(self, activation: Bytes) -> f64 {
-        let rate = self.rate.max(BytesPerSec::new(1));
-        self.latency.as_secs_f64() + rate.seconds_for(activation).unwrap_or(0.0)
+        self.latency.as_secs_f64() + self.rate.seconds_for(activation).unwrap_or(0.0)
     }
 }
 
@@ -50,19 +47,12 @@ impl<'a> Links<'a> {
         let mut told: BTreeMap<(&NodeId, &NodeId), Way> = BTreeMap::new();
         for link in &snapshot.links {
             let way = Way {
-                rate: link.bandwidth.unwrap_or(USUAL_RATE),
-                latency: link.latency.unwrap_or(USUAL_LATENCY),
+                rate: link.bandwidth.unwrap_or(USUAL.bandwidth),
+                latency: link.latency.unwrap_or(USUAL.latency),
                 assumed: link.bandwidth.is_none() || link.latency.is_none(),
             };
             let [a, b] = &link.between;
-            // Of two links between the same nodes the faster one is used, whichever is listed first.
-            told.entry(pair(a, b))
-                .and_modify(|other| {
-                    if way.seconds(activation) < other.seconds(activation) {
-                        *other = way;
-                    }
-                })
-                .or_insert(way);
+            told.insert(pair(a, b), way);
         }
         Self { told, activation, main }
     }

@@ -67,7 +67,8 @@ impl Stage {
 pub struct PlanValue {
     /// The value; `None` where speeds are not known.
     pub value: Option<f64>,
-    /// No plan, in any order on any devices, is better than this.
+    /// No plan, in any order on any devices, is better than this. For fit and balanced with a main host, which
+    /// then holds layers only as a last resort, no plan with as few layers on the host as possible is better.
     pub lower_bound: Option<f64>,
     /// How far that proves it.
     pub optimality: Optimality,

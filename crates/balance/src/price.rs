@@ -1,5 +1,6 @@
 //! What a placement that somebody else decided takes.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use plimsoll_cluster::ClusterSnapshot;
@@ -38,7 +39,7 @@ pub struct Priced {
 ///
 /// # Errors
 ///
-/// An inconsistent input; a device that is not there or may not be used; ranges that do not follow each other or do not
+/// An inconsistent input; a device that is not there, may not be used or is named twice; ranges that do not follow each other or do not
 /// cover the layers.
 pub fn price(
     snapshot: &ClusterSnapshot,
@@ -49,12 +50,16 @@ pub fn price(
     lower_bound: f64,
 ) -> Result<Priced, PlanError> {
     let context = Context::new(snapshot, workload, rules, options)?;
+    let mut seen = BTreeSet::new();
     let mut next = placement.on_host;
     let mut devices = Vec::with_capacity(placement.devices.len());
     let last = placement.devices.len().saturating_sub(1);
     for (at, (device, layers)) in placement.devices.iter().enumerate() {
         let found = context.fleet.devices.iter().position(|candidate| candidate.device == *device);
         let index = found.ok_or_else(|| PlanError::UnknownDevice { device: device.clone() })?;
+        if !seen.insert(index) {
+            return Err(PlanError::RepeatedDevice { device: device.clone() });
+        }
         if layers.start != next || layers.end < layers.start {
             return Err(PlanError::BrokenPlacement { at: layers.start, expected: next });
         }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_units::Bytes;
+
 use crate::context::Context;
 use crate::core::bounds;
-use crate::door::bytes;
 use crate::error::{Certificate, Refusal, Verdict};
 use crate::items::Class;
 use crate::search::Search;
@@ -28,7 +29,7 @@ pub(crate) fn refusal(context: &Context<'_>, search: &Search<'_>) -> Refusal {
         None => Verdict::Unknown,
     };
     let short = search.short.unwrap_or_else(|| least(context, |c| c.resident(0, context.items.layers())));
-    Refusal { verdict, short_bytes: bytes(short.max(missing)), stopped: stopped::of_refusal(context) }
+    Refusal { verdict, short_bytes: Bytes::new(short.max(missing)), stopped: stopped::of_refusal(context) }
 }
 
 /// What a certificate says is missing at least.

@@ -10,6 +10,7 @@ use crate::core::bounds;
 use crate::core::solve::{Goal, Solved, Tries, solve};
 use crate::core::{Problem, Slot, as_f64, subset};
 use crate::items::Fold;
+use crate::keep::{Kept, as_good_as};
 use crate::workload::{Objective, StageCharges, Strategy};
 
 /// More ways to choose one device of each shared pool than this are not tried.
@@ -19,8 +20,8 @@ const CHOICES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Search<'a> {
     context: &'a Context<'a>,
-    /// The best plan.
-    pub(crate) best: Option<Assembled>,
+    /// The best plans.
+    kept: Kept,
     /// Nothing is better than this; infinite while nothing can fit.
     pub(crate) lower: f64,
     /// How many bytes were short in the best attempt.
@@ -38,7 +39,7 @@ struct Posed {
 impl<'a> Search<'a> {
     /// Searches every regime.
     pub(crate) fn run(context: &'a Context<'a>) -> Self {
-        let mut search = Self { context, best: None, lower: f64::INFINITY, short: None };
+        let mut search = Self { context, kept: Kept::new(context), lower: f64::INFINITY, short: None };
         if context.fleet.host.is_some() {
             search.around_the_host()
         } else {
@@ -67,14 +68,17 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Assembles a draft and keeps it when it is better; its value when it fits.
+    /// The best plan of all that were found.
+    pub(crate) fn best(&mut self) -> Option<Assembled> {
+        std::mem::replace(&mut self.kept, Kept::new(self.context)).choose()
+    }
+
+    /// Assembles a draft and keeps it when it may be the best; its value when it fits.
     fn offer(&mut self, draft: Draft) -> Option<f64> {
         match draft.assemble(self.context) {
             Ok(assembled) => {
                 let value = assembled.value;
-                if self.best.as_ref().is_none_or(|best| assembled.precedes(best, self.context)) {
-                    self.best = Some(assembled);
-                }
+                self.kept.offer(assembled);
                 Some(value)
             }
             Err(short) => {
@@ -99,7 +103,7 @@ impl<'a> Search<'a> {
         for cut in 0..=last {
             let Some(used) = self.host_holds(cut) else { break };
             let pace = self.host_pace(cut);
-            if !comes_last && self.best.as_ref().is_some_and(|best| pace >= best.value) {
+            if !comes_last && self.kept.value().is_some_and(|best| pace > as_good_as(best)) {
                 self.lower = self.lower.min(pace);
                 break;
             }
@@ -116,7 +120,7 @@ impl<'a> Search<'a> {
             {
                 self.lower = self.lower.min(value);
             }
-            if self.best.is_some() {
+            if !self.kept.is_empty() {
                 // With fewer layers on the host there is no plan, or none is known of.
                 self.lower = if earlier_excluded { self.lower } else { 0.0 };
                 return;
@@ -180,9 +184,9 @@ impl<'a> Search<'a> {
         if relaxed.problem.slots.is_empty() || relaxed.problem.limit == 0 {
             return f64::INFINITY;
         }
-        if !bounds::hopeless(&relaxed.problem) && self.best.is_some() && !self.context.host_comes_last() {
+        if !bounds::hopeless(&relaxed.problem) && !self.kept.is_empty() && !self.context.host_comes_last() {
             let lower = with_host(self.bound(&relaxed.problem));
-            if self.best.as_ref().is_some_and(|best| lower > best.value) {
+            if self.kept.value().is_some_and(|best| lower > as_good_as(best)) {
                 return lower;
             }
         }
@@ -216,7 +220,7 @@ impl<'a> Search<'a> {
         if bounds::hopeless(problem) {
             return f64::INFINITY;
         }
-        if self.best.is_none() && matches!(subset::search(problem, problem.limit), subset::Found::Never) {
+        if self.kept.is_empty() && matches!(subset::search(problem, problem.limit), subset::Found::Never) {
             return f64::INFINITY;
         }
         self.bound(problem)

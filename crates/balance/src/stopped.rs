@@ -4,7 +4,6 @@ use plimsoll_units::Bytes;
 
 use crate::assemble::Assembled;
 use crate::context::Context;
-use crate::door::bytes;
 use crate::fleet::Candidate;
 use crate::plan::{Stage, Stopped, StoppedBy};
 
@@ -21,7 +20,7 @@ pub(crate) fn of_plan(context: &Context<'_>, plan: &Assembled) -> Vec<Stopped> {
             },
             None => unused(context, place, used),
         };
-        stopped.push(Stopped { device: place.device.clone(), reason, short_bytes: bytes(short) });
+        stopped.push(Stopped { device: place.device.clone(), reason, short_bytes: Bytes::new(short) });
     }
     stopped.sort_by(|a, b| a.device.cmp(&b.device));
     stopped
@@ -36,7 +35,7 @@ pub(crate) fn of_refusal(context: &Context<'_>) -> Vec<Stopped> {
             StoppedBy::NotNeeded => overfull(context, place),
             reason => (reason, short),
         };
-        stopped.push(Stopped { device: place.device.clone(), reason, short_bytes: bytes(short) });
+        stopped.push(Stopped { device: place.device.clone(), reason, short_bytes: Bytes::new(short) });
     }
     stopped.sort_by(|a, b| a.device.cmp(&b.device));
     stopped
@@ -69,8 +68,8 @@ fn overfull(context: &Context<'_>, place: &Candidate) -> (StoppedBy, u64) {
         if needs > left {
             let reason = StoppedBy::Layer {
                 index: context.items.index(cut[0]),
-                needs: bytes(needs),
-                room: bytes(left),
+                needs: Bytes::new(needs),
+                room: Bytes::new(left),
             };
             return (reason, needs - left);
         }
@@ -93,7 +92,7 @@ fn next_layer(context: &Context<'_>, place: &Candidate, stage: &Stage) -> Option
     let room = stage.slack_bytes;
     Some(match Bytes::new(needs).checked_sub(room) {
         Some(short) if !short.is_zero() => (
-            StoppedBy::Layer { index: context.items.index(piece[0]), needs: bytes(needs), room },
+            StoppedBy::Layer { index: context.items.index(piece[0]), needs: Bytes::new(needs), room },
             short.get(),
         ),
         _ => (StoppedBy::NotNeeded, 0),

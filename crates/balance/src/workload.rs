@@ -51,8 +51,9 @@ pub enum HostUse {
     Ordinary,
     /// One node is the main node (`ClusterSnapshot::main_node`). Its host holds the input, and layers only as a prefix of
     /// the model; the head lies on the last device used, and may lie there alone; it lies on the host only when every
-    /// layer does. Other nodes' hosts take part only where their file lists a device of backend cpu. All traffic passes
-    /// the main node: a hop between two other nodes pays both links.
+    /// layer does. Devices of backend cpu that the main node lists beside its host are that host once more and are left
+    /// out; other nodes' hosts take part only where their file lists such a device. All traffic passes the
+    /// main node: a hop between two other nodes pays both links.
     FirstLayersOfMain,
 }
 

@@ -4,11 +4,11 @@ mod kit;
 
 use kit::{device, device_ref, footprint, node, node_id, pool, snapshot};
 use plimsoll_balance::{
-    Assumption, Charges, EngineRules, HostUse, LayerSpec, Objective, Optimality, Plan, PlanOptions,
+    Assumption, Charges, EngineRules, Finding, HostUse, LayerSpec, Objective, Optimality, Plan, PlanOptions,
     StageCharges, StoppedBy, Workload, audit, plan,
 };
-use plimsoll_cluster::{ClusterSnapshot, GpuBackend, NodeStatus};
-use plimsoll_units::{Bytes, Generation};
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, NodeStatus, Pool};
+use plimsoll_units::{Bytes, BytesPerSec, Generation};
 
 struct Made {
     snapshot: ClusterSnapshot,
@@ -24,7 +24,7 @@ fn made(objective: Objective) -> Made {
         "tower",
         vec![pool("ram", 60), pool("v0", 50), pool("v1", 50)],
         vec![
-            device("host", "ram", GpuBackend::Cpu, Some(10)),
+            device(Device::HOST, Pool::RAM, GpuBackend::Cpu, Some(10)),
             device("CUDA0", "v0", GpuBackend::Cuda, Some(100)),
             device("CUDA1", "v1", GpuBackend::Cuda, Some(100)),
         ],
@@ -130,6 +130,69 @@ fn every_changed_number_of_every_stage_is_noticed() {
             made.notices("a drained node", |p| p.stopped[at].reason = StoppedBy::Drained);
         }
     }
+}
+
+/// What a main node lists as a processor is its host once more: a plan uses one of the two.
+#[test]
+fn a_plan_that_uses_a_host_under_two_names_is_noticed() {
+    let tower = node(
+        "tower",
+        vec![pool(Pool::RAM, 60)],
+        vec![
+            device(Device::HOST, Pool::RAM, GpuBackend::Cpu, Some(10)),
+            device("cpu0", Pool::RAM, GpuBackend::Cuda, Some(90)),
+        ],
+    );
+    let mut snapshot = snapshot(vec![tower]);
+    let workload = kit::layers(&[10; 4]);
+    let rules = EngineRules { host: HostUse::FirstLayersOfMain, ..EngineRules::none() };
+    let options = PlanOptions::default();
+    let plan = plan(&snapshot, &workload, &rules, &options).expect("it fits");
+    assert_eq!(plan.stages.len(), 2);
+    snapshot.nodes[0].devices[1].backend = GpuBackend::Cpu;
+    let device = device_ref("tower", "cpu0");
+    let reason = "to the engine it is the main node's host";
+    let found = audit(&plan, &snapshot, &workload, &rules, &options);
+    assert_eq!(found, Err(vec![Finding::Unusable { device, reason }]));
+}
+
+/// A speed that nobody tells is the one of the tables.
+#[test]
+fn an_assumed_speed_that_is_not_in_the_tables_is_noticed() {
+    let mut snapshot = kit::devices(&[30, 30]);
+    for node in &mut snapshot.nodes {
+        node.devices[0].bandwidth = None;
+        node.devices[0].name = Some("RTX 4090".to_owned());
+    }
+    let (workload, rules, options) = (kit::layers(&[10; 5]), EngineRules::none(), PlanOptions::default());
+    let mut plan = plan(&snapshot, &workload, &rules, &options).expect("it fits");
+    assert_eq!(audit(&plan, &snapshot, &workload, &rules, &options), Ok(()));
+    let found = |plan: &Plan| audit(plan, &snapshot, &workload, &rules, &options).unwrap_err();
+    let what = "n00/d0".to_owned();
+    for assumed in &mut plan.assumed {
+        if let Assumption::Bandwidth { device, by_name, .. } = assumed
+            && device.node == node_id("n00")
+        {
+            *by_name = false;
+        }
+    }
+    assert_eq!(found(&plan), [Finding::Assumed { what: what.clone() }]);
+    // Twice the speed, and every number that follows from it: only the tables tell.
+    for assumed in &mut plan.assumed {
+        if let Assumption::Bandwidth { rate, by_name, .. } = assumed {
+            *rate = BytesPerSec::new(rate.get() * 2);
+            *by_name = true;
+        }
+    }
+    for stage in &mut plan.stages {
+        let seconds = stage.seconds.as_mut().expect("it is told");
+        let value = plan.value.value.as_mut().expect("it is told");
+        *seconds /= 2.0;
+        *value -= *seconds;
+    }
+    plan.value.lower_bound = plan.value.value;
+    let other = Finding::Assumed { what: "n01/d0".to_owned() };
+    assert_eq!(found(&plan), [Finding::Assumed { what }, other]);
 }
 
 /// A plan is right only for the cluster, workload, rules and options it was made for.

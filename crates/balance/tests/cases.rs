@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 
 use kit::{device, device_ref, devices, footprint, layers, node, node_id, pool, snapshot};
 use plimsoll_balance::{
-    Assumption, Certificate, Charges, EngineRules, HostUse, LayerSpec, Objective, Optimality, Plan,
-    PlanError, PlanOptions, StageCharges, StoppedBy, Strategy, Verdict, Workload, audit, plan,
+    Assumption, Certificate, Charges, EngineRules, HostUse, LayerSpec, Objective, Optimality, Placement,
+    Plan, PlanError, PlanOptions, StageCharges, StoppedBy, Strategy, Verdict, Workload, audit, plan, price,
 };
-use plimsoll_cluster::{ClusterSnapshot, GpuBackend, NodeStatus};
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, MainNodeError, NodeStatus, Pool, SnapshotError};
 use plimsoll_units::{Bytes, BytesPerSec};
 
 const OBJECTIVES: [Objective; 4] =
@@ -60,7 +60,7 @@ fn engine(charges: Charges) -> EngineRules {
 /// A tower with a host and GPUs.
 fn tower(host: u64, gpus: &[u64]) -> ClusterSnapshot {
     let mut pools = vec![pool("ram", host)];
-    let mut all = vec![device("host", "ram", GpuBackend::Cpu, Some(80))];
+    let mut all = vec![device(Device::HOST, Pool::RAM, GpuBackend::Cpu, Some(80))];
     for (number, &bytes) in gpus.iter().enumerate() {
         pools.push(pool(&format!("vram{number}"), bytes));
         all.push(device(&format!("CUDA{number}"), &format!("vram{number}"), GpuBackend::Cuda, Some(1000)));
@@ -254,7 +254,9 @@ fn the_input_says_what_is_wrong_with_it() {
     let mut still = devices(&[9, 9]);
     still.nodes[1].devices[0].bandwidth = Some(BytesPerSec::ZERO);
     let error = plan(&still, &layers(&[1]), &rules, &options).unwrap_err();
-    assert_eq!(error, PlanError::ZeroBandwidth { device: device_ref("n01", "d0") });
+    let still =
+        SnapshotError::DeviceStandsStill { node: node_id("n01"), device: device_ref("n01", "d0").device };
+    assert_eq!(error, PlanError::Snapshot(still));
     let mut capped = PlanOptions::default();
     capped.caps.insert(device_ref("n00", "d7"), Bytes::new(1));
     let error = plan(&devices(&[9]), &layers(&[1]), &rules, &capped).unwrap_err();
@@ -296,7 +298,10 @@ fn drained_failed_unknown_and_unasked_nodes_hold_nothing() {
 fn two_nodes_that_could_run_the_engine_are_named() {
     let rules = engine(Charges::default());
     let error = plan(&devices(&[9, 9]), &layers(&[1]), &rules, &PlanOptions::default()).unwrap_err();
-    assert_eq!(error.to_string(), "any of n00, n01 could run the engine; mark one as the main one");
+    assert_eq!(
+        error.to_string(),
+        "nodes 'n00' and 'n01' could each run the engine: mark one with main = true, or give the others their rpc address"
+    );
 }
 
 #[test]
@@ -336,10 +341,6 @@ fn on_unified_memory_nothing_is_counted_twice() {
     cluster.nodes[0].pools[0] = pool("ram", 101);
     let plan = planned(&cluster, &workload, &engine(charges), &with(Objective::Fit)).unwrap();
     assert_eq!(on(&plan, "tower/gpu0"), 9);
-    // A main node that lists no host keeps the engine's buffers in the only pool it has.
-    cluster.nodes[0].devices.remove(0);
-    let plan = planned(&cluster, &workload, &engine(charges), &with(Objective::Fit)).unwrap();
-    assert_eq!(counts(&plan), [("tower/host".to_owned(), 0), ("tower/gpu0".to_owned(), 9)]);
 }
 
 #[test]
@@ -407,6 +408,86 @@ fn a_main_node_that_takes_nothing_runs_no_engine() {
     cluster.nodes[0].status = NodeStatus::Failed;
     let error = plan(&cluster, &layers(&[1]), &rules, &PlanOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), "tower runs the engine and does not answer");
+}
+
+#[test]
+fn a_main_node_has_to_know_its_own_memory() {
+    let said = |cluster: &ClusterSnapshot| {
+        let rules = engine(Charges::default());
+        plan(cluster, &layers(&[1]), &rules, &PlanOptions::default()).unwrap_err().to_string()
+    };
+    let mut cluster = tower(100, &[100]);
+    cluster.nodes[0].pools[0].free = None;
+    assert_eq!(
+        said(&cluster),
+        "node tower runs the engine, which keeps the input in its memory: say how much is free (memory_free = …)"
+    );
+    cluster.nodes[0].devices.remove(0);
+    assert_eq!(
+        said(&cluster),
+        "node tower runs the engine, which keeps the input in its memory: say how much it has (memory = …)"
+    );
+}
+
+#[test]
+fn the_only_node_runs_the_engine_even_where_an_rpc_server_stands_for_it() {
+    let mut cluster = tower(100, &[100]);
+    cluster.nodes[0].rpc = Some("10.0.0.2:1".to_owned());
+    let rules = engine(Charges::default());
+    assert!(planned(&cluster, &layers(&[1]), &rules, &PlanOptions::default()).is_ok());
+    let mut far = cluster.nodes[0].clone();
+    far.id = node_id("far");
+    cluster.nodes.insert(0, far);
+    let error = plan(&cluster, &layers(&[1]), &rules, &PlanOptions::default()).unwrap_err();
+    assert_eq!(error, PlanError::NoMainNode(MainNodeError::NoCandidate { nodes: 2 }));
+}
+
+#[test]
+fn a_processor_of_the_main_node_is_its_host_and_no_device_beside_it() {
+    let mut cluster = tower(100, &[]);
+    cluster.nodes[0].devices.push(device("cpu0", Pool::RAM, GpuBackend::Cpu, Some(80)));
+    let charges = Charges { host: Bytes::new(1), host_alone: Bytes::new(1), ..Charges::default() };
+    for objective in OBJECTIVES {
+        let plan = planned(&cluster, &layers(&[10; 5]), &engine(charges), &with(objective)).unwrap();
+        assert_eq!(counts(&plan), [("tower/host".to_owned(), 5)], "{objective:?}");
+    }
+    // Under the rules of an engine with remote hosts, one elsewhere is a device.
+    let mut far = node(
+        "far",
+        vec![pool(Pool::RAM, 100)],
+        vec![
+            device(Device::HOST, Pool::RAM, GpuBackend::Cpu, Some(80)),
+            device("cpu0", Pool::RAM, GpuBackend::Cpu, Some(80)),
+        ],
+    );
+    far.rpc = Some("10.0.0.2:1".to_owned());
+    cluster.nodes.insert(0, far);
+    let plan = planned(&cluster, &layers(&[10; 5]), &engine(charges), &with(Objective::Fit)).unwrap();
+    assert_eq!(counts(&plan), [("tower/host".to_owned(), 0), ("far/cpu0".to_owned(), 5)]);
+}
+
+#[test]
+fn a_snapshot_that_is_not_sound_is_no_input() {
+    let mut cluster = devices(&[30, 30]);
+    cluster.nodes.swap(0, 1);
+    let error = free(&cluster, &layers(&[10]), Objective::Fit).unwrap_err();
+    assert!(matches!(error, PlanError::Snapshot(SnapshotError::NodeOrder { .. })), "{error:?}");
+    let mut cluster = devices(&[30, 30]);
+    cluster.nodes[1].devices[0].pool = pool("elsewhere", 1).id;
+    let placement = Placement { on_host: 0, devices: vec![(device_ref("n00", "d0"), 0..1)] };
+    let rules = EngineRules::none();
+    let error =
+        price(&cluster, &layers(&[10]), &rules, &PlanOptions::default(), &placement, 0.0).unwrap_err();
+    assert!(matches!(error, PlanError::Snapshot(SnapshotError::NoSuchPool { .. })), "{error:?}");
+}
+
+#[test]
+fn a_placement_names_no_device_twice() {
+    let d0 = device_ref("n00", "d0");
+    let placement = Placement { on_host: 0, devices: vec![(d0.clone(), 0..1), (d0.clone(), 1..2)] };
+    let (cluster, workload, rules) = (devices(&[30, 30]), layers(&[10, 10]), EngineRules::none());
+    let error = price(&cluster, &workload, &rules, &PlanOptions::default(), &placement, 0.0).unwrap_err();
+    assert_eq!(error, PlanError::RepeatedDevice { device: d0 });
 }
 
 #[test]

@@ -233,15 +233,18 @@ fn check_node(node: &Node) -> Result<(), SnapshotError> {
     }
     let mut devices = BTreeSet::new();
     for device in &node.devices {
-        let (node, id) = (node.id.clone(), device.id.clone());
+        let names = || (node.id.clone(), device.id.clone());
         if !devices.insert(&device.id) {
-            return Err(SnapshotError::DeviceTwice { node, device: id });
+            let (node, device) = names();
+            return Err(SnapshotError::DeviceTwice { node, device });
         }
         if !pools.contains(&device.pool) {
+            let (node, id) = names();
             return Err(SnapshotError::NoSuchPool { node, device: id, pool: device.pool.clone() });
         }
         if device.bandwidth.is_some_and(|rate| rate.is_zero()) {
-            return Err(SnapshotError::DeviceStandsStill { node, device: id });
+            let (node, device) = names();
+            return Err(SnapshotError::DeviceStandsStill { node, device });
         }
     }
     Ok(())

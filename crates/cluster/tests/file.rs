@@ -299,7 +299,7 @@ fn values_of_the_wrong_kind_are_named_with_their_line() {
         ),
         (
             "[[node]]\nid = 'a b'",
-            "line 2: 'id' in node 'a b': the node id \"a b\" holds ' '; white space, control characters and / , = \" ' \
+            "line 2: 'id' in node 'a b': the node id \"a b\" holds ' '; white space, control and invisible characters and / , = \" ' \
              are not allowed",
         ),
         (

@@ -85,6 +85,19 @@ impl Value {
         }
     }
 
+    /// How it reads in an error.
+    pub(crate) fn spoken(&self) -> String {
+        match self {
+            Self::Unsigned(n) => n.to_string(),
+            Self::Signed(n) => n.to_string(),
+            Self::Float(x) => x.to_string(),
+            Self::Bool(b) => b.to_string(),
+            Self::Text(text) => format!("the text '{}'", shown(text)),
+            Self::List(items) => format!("a list of {}", items.len()),
+            Self::Skipped { len } => format!("a list or text of {len}, too long to keep"),
+        }
+    }
+
     /// The items, where it is a list that was kept.
     pub fn as_list(&self) -> Option<&[Value]> {
         match self {

@@ -50,6 +50,8 @@ mod arch;
 #[cfg(feature = "gguf")]
 pub mod gguf;
 mod header;
+#[cfg(any(feature = "list", feature = "safetensors"))]
+mod json;
 mod kv;
 mod layer;
 #[cfg(feature = "list")]

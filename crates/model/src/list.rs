@@ -221,11 +221,9 @@ pub fn parse_list_toml(text: &str) -> Result<LayerList, ListProblem> {
 ///
 /// See [`ListProblem`].
 pub fn parse_list_json(text: &str) -> Result<LayerList, ListProblem> {
-    let Table(list) = serde_json::from_str(text).map_err(|error| {
-        let shown = error.to_string();
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        let message = shown.strip_suffix(&place).unwrap_or(&shown).to_owned();
-        ListProblem::Text { line: error.line(), message }
+    let Table(list) = serde_json::from_str(text).map_err(|error| ListProblem::Text {
+        line: error.line(),
+        message: crate::json::without_place(&error),
     })?;
     expand(list)
 }

@@ -130,8 +130,6 @@ pub struct EngineProfile {
     pub cell_multiple: u64,
     /// Whether a sliding window gets the cells of one micro-batch on top.
     pub window_holds_micro_batch: bool,
-    /// Whether latent attention (MLA) stores keys only.
-    pub latent_keys_only: bool,
     /// Whether a sliding window on an architecture listed as ignored by the engine is stored in full.
     pub ignores_some_windows: bool,
     /// Whether each head, not only the whole row, must fill whole blocks of a quantised cache under flash attention.
@@ -148,7 +146,6 @@ impl EngineProfile {
         name: "llama.cpp",
         cell_multiple: 256,
         window_holds_micro_batch: true,
-        latent_keys_only: true,
         ignores_some_windows: true,
         whole_blocks_per_head: true,
         values_alike_without_flash: true,
@@ -160,7 +157,6 @@ impl EngineProfile {
         name: "none",
         cell_multiple: 1,
         window_holds_micro_batch: false,
-        latent_keys_only: true,
         ignores_some_windows: false,
         whole_blocks_per_head: false,
         values_alike_without_flash: false,

@@ -218,8 +218,8 @@ fn alignments_that_no_engine_accepts_are_refused() {
         (Fact::U64(1 << 32), "4294967296"),
         (Fact::I32(-32), "-32"),
         (Fact::F32(32.0), "32"),
-        (Fact::Text("32".to_owned()), "a text"),
-        (Fact::List(4, vec![Fact::U32(32)]), "a list"),
+        (Fact::Text("32".to_owned()), "the text '32'"),
+        (Fact::List(4, vec![Fact::U32(32)]), "a list of 1"),
     ] {
         let error = read(&with(value)).unwrap_err().to_string();
         assert_eq!(

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use plimsoll_balance::{
-    EngineRules, Finding, Objective, Placement, Plan, PlanError, PlanOptions, Refusal, Workload, audit, plan,
+    Amount, EngineRules, Finding, Objective, Placement, Plan, PlanError, PlanOptions, Refusal, Workload, audit, plan,
     price,
 };
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node};
@@ -407,9 +407,7 @@ pub fn check(file: &PlanFile, snapshot: &ClusterSnapshot) -> Result<Checked, Che
             // A file tells what stopped each device in words only.
             Finding::Stopped { .. } => {}
             Finding::Assumed { .. } => checked.changed.push(finding),
-            Finding::Number { what, .. } if matches!(*what, "budget" | "slack") => {
-                checked.changed.push(finding)
-            }
+            Finding::Number { what: Amount::Budget | Amount::Slack, .. } => checked.changed.push(finding),
             Finding::Basis { .. } | Finding::Seconds { .. } | Finding::Value { .. } | Finding::Optimality => {
                 checked.changed.push(finding);
             }

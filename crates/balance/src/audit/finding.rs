@@ -1,6 +1,55 @@
 //! What is wrong with a plan.
 
+use std::fmt;
+
 use plimsoll_units::{DeviceRef, Generation};
+
+/// A number of bytes of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Amount {
+    /// What its weights take.
+    Weights,
+    /// What its key-value cells and recurrent state take.
+    KeyValue,
+    /// What the engine takes beside.
+    Charges,
+    /// What may be used.
+    Budget,
+    /// What is left.
+    Slack,
+}
+
+/// `weights`, `key-value cells`, `charges`, `budget`, `slack`.
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Weights => "weights",
+            Self::KeyValue => "key-value cells",
+            Self::Charges => "charges",
+            Self::Budget => "budget",
+            Self::Slack => "slack",
+        })
+    }
+}
+
+/// What lies at one end of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// The token embedding.
+    Input,
+    /// The output.
+    Head,
+}
+
+/// `input`, `head`.
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Input => "input",
+            Self::Head => "head",
+        })
+    }
+}
 
 /// Something that a plan gets wrong.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -48,7 +97,7 @@ pub enum Finding {
     #[error("the {what} may not lie on {device}, or is missing there")]
     Misplaced {
         /// Input or head.
-        what: &'static str,
+        what: End,
         /// The device.
         device: DeviceRef,
     },
@@ -89,7 +138,7 @@ pub enum Finding {
         /// The device.
         device: DeviceRef,
         /// Which number.
-        what: &'static str,
+        what: Amount,
         /// What the plan says.
         claimed: u64,
         /// What adding up gives.

@@ -7,9 +7,10 @@ mod finding;
 mod numbers;
 mod places;
 
-pub use finding::Finding;
+pub use finding::{Amount, End, Finding};
 
-use plimsoll_cluster::ClusterSnapshot;
+use plimsoll_cluster::{ClusterSnapshot, Node};
+use plimsoll_model::{Footprint, LayerSpec};
 
 use crate::plan::{Optimality, Plan};
 use crate::workload::{EngineRules, PlanOptions, Workload};
@@ -37,7 +38,7 @@ pub fn audit(
     if plan.objective != options.objective || plan.strategy != options.strategy {
         findings.push(Finding::OtherRequest);
     }
-    let case = Case { plan, snapshot, workload, rules, options };
+    let case = Case::new(plan, snapshot, workload, rules, options);
     case.order(&mut findings);
     case.places(&mut findings);
     // What follows adds up what the stages hold: only where these can be told.
@@ -57,9 +58,29 @@ struct Case<'a> {
     workload: &'a Workload,
     rules: &'a EngineRules,
     options: &'a PlanOptions,
+    /// The node that runs the engine, where one has to.
+    main: Option<&'a Node>,
+    /// Each footprint's layers, by index.
+    layers: Vec<Vec<LayerSpec>>,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    fn new(
+        plan: &'a Plan,
+        snapshot: &'a ClusterSnapshot,
+        workload: &'a Workload,
+        rules: &'a EngineRules,
+        options: &'a PlanOptions,
+    ) -> Self {
+        let sorted = |footprint: &Footprint| {
+            let mut layers = footprint.layers.clone();
+            layers.sort_by_key(|layer| layer.index);
+            layers
+        };
+        let layers = workload.footprints.iter().map(sorted).collect();
+        Self { plan, snapshot, workload, rules, options, main: places::main(snapshot, rules), layers }
+    }
+
     /// The claim of how good the plan is.
     fn value(&self, findings: &mut Vec<Finding>) {
         let claim = self.plan.value;

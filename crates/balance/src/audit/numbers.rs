@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use plimsoll_cluster::speeds::{AssumedBy, assumed_bandwidth, default_link};
 use plimsoll_cluster::{GpuBackend, Pool};
 use plimsoll_model::Footprint;
-use plimsoll_units::{Bytes, BytesPerSec, NodeId, PoolId};
+use plimsoll_units::{Bytes, BytesPerSec, DeviceRef, NodeId, PoolId};
 
-use super::{Case, Finding, TOLERANCE};
+use super::{Amount, Case, Finding, TOLERANCE};
 use crate::plan::{Assumption, Stage, StoppedBy};
 use crate::workload::{HostUse, Objective};
 
@@ -47,11 +48,8 @@ impl Case<'_> {
 
     fn pool_of(&self, stage: &Stage) -> Option<(&NodeId, &PoolId)> {
         let node = self.snapshot.node(&stage.device.node)?;
-        let pool = match node.device(&stage.device.device) {
-            Some(device) => node.pool(&device.pool),
-            None => node.pools.iter().find(|p| p.id.as_str() == "host").or(node.pools.first()),
-        };
-        pool.map(|pool| (&node.id, &pool.id))
+        let device = node.device(&stage.device.device)?;
+        node.pool(&device.pool).map(|pool| (&node.id, &pool.id))
     }
 
     /// max(0, min(cap, total − reserve, free + held − reserve)).
@@ -128,11 +126,11 @@ impl Case<'_> {
             let held = self.held(stage);
             let budget = self.budget(stage);
             let numbers = [
-                ("weights", stage.weights_bytes, held.weights),
-                ("key-value cells", stage.kv_bytes, held.kv),
-                ("charges", stage.overhead_bytes, held.overhead),
-                ("budget", stage.budget_bytes, budget),
-                ("slack", stage.slack_bytes, budget.saturating_sub(held.total())),
+                (Amount::Weights, stage.weights_bytes, held.weights),
+                (Amount::KeyValue, stage.kv_bytes, held.kv),
+                (Amount::Charges, stage.overhead_bytes, held.overhead),
+                (Amount::Budget, stage.budget_bytes, budget),
+                (Amount::Slack, stage.slack_bytes, budget.saturating_sub(held.total())),
             ];
             for (what, claimed, actual) in numbers {
                 if wide(claimed) != actual {
@@ -193,7 +191,7 @@ impl Case<'_> {
             let [x, y] = &link.between;
             (x, y) == (a, b) || (y, x) == (a, b)
         };
-        let usual = (BytesPerSec::new(125_000_000), Duration::from_micros(200), true);
+        let usual = (default_link().bandwidth, default_link().latency, true);
         let links = self.snapshot.links.iter().filter(between).map(|link| {
             let (rate, latency) = (link.bandwidth.unwrap_or(usual.0), link.latency.unwrap_or(usual.1));
             (rate, latency, link.bandwidth.is_none() || link.latency.is_none())
@@ -214,7 +212,7 @@ impl Case<'_> {
             if from == to {
                 continue;
             }
-            match self.main().map(|node| &node.id) {
+            match self.main.map(|node| &node.id) {
                 Some(main) if from != main && to != main => {
                     ways.push([from.clone(), main.clone()]);
                     ways.push([main.clone(), to.clone()]);
@@ -250,18 +248,27 @@ impl Case<'_> {
         }
     }
 
-    /// What is assumed is not told, and what is not told and used is assumed.
+    /// What the tables say of a device's speed, `None` inside where they know none; `None` where the snapshot tells it, or
+    /// has no such device.
+    fn assumed_of(&self, device: &DeviceRef) -> Option<Option<(BytesPerSec, AssumedBy)>> {
+        let (_, device) = self.snapshot.device(device)?;
+        let untold = device.bandwidth.is_none();
+        untold.then(|| assumed_bandwidth(device.name.as_deref(), device.backend))
+    }
+
+    /// What is assumed is not told and is what the tables say, and what is not told and used is assumed.
     pub(super) fn assumptions(&self, findings: &mut Vec<Finding>) {
-        let mut links = BTreeSet::new();
+        let (mut devices, mut links) = (BTreeSet::new(), BTreeSet::new());
         for assumed in &self.plan.assumed {
             let wrong = match assumed {
-                Assumption::Bandwidth { device, rate, .. } => {
-                    let told = self.snapshot.device(device).is_none_or(|(_, d)| d.bandwidth.is_some());
-                    (told || rate.is_zero()).then(|| device.to_string())
+                Assumption::Bandwidth { device, rate, by_name } => {
+                    let by = if *by_name { AssumedBy::Name } else { AssumedBy::Kind };
+                    let right = self.assumed_of(device) == Some(Some((*rate, by)));
+                    (!devices.insert(device) || !right).then(|| device.to_string())
                 }
                 Assumption::UnknownSpeed { device } => {
-                    let told = self.snapshot.device(device).is_none_or(|(_, d)| d.bandwidth.is_some());
-                    told.then(|| device.to_string())
+                    let right = self.assumed_of(device) == Some(None);
+                    (!devices.insert(device) || !right).then(|| device.to_string())
                 }
                 Assumption::Link { between: [a, b], rate, latency } => {
                     let new = links.insert(ordered([a.clone(), b.clone()]));

@@ -1,43 +1,40 @@
 //! Whether everything lies where it may.
 
-use plimsoll_cluster::{GpuBackend, Node, NodeStatus};
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node, NodeStatus};
 use plimsoll_model::LayerSpec;
 use plimsoll_units::DeviceRef;
 
-use super::{Case, Finding};
+use super::{Case, End, Finding};
 use crate::plan::Stage;
-use crate::workload::HostUse;
+use crate::workload::{EngineRules, HostUse};
 
-impl<'a> Case<'a> {
+/// The node that runs the engine, where one has to: the marked one, else the only one, else the only one that no rpc
+/// server stands for.
+pub(super) fn main<'a>(snapshot: &'a ClusterSnapshot, rules: &EngineRules) -> Option<&'a Node> {
+    fn only<'a>(mut nodes: impl Iterator<Item = &'a Node>) -> Option<&'a Node> {
+        nodes.next().filter(|_| nodes.next().is_none())
+    }
+    if rules.host == HostUse::Ordinary {
+        return None;
+    }
+    let nodes = || snapshot.nodes.iter();
+    if nodes().any(|node| node.main) {
+        return only(nodes().filter(|node| node.main));
+    }
+    only(nodes()).or_else(|| only(nodes().filter(|node| node.rpc.is_none())))
+}
+
+impl Case<'_> {
     /// The layers of the footprint that a backend's buffers follow, by index.
-    pub(super) fn layers(&self, backend: GpuBackend) -> Vec<LayerSpec> {
-        let footprint = self.workload.on(backend).or_else(|| self.workload.footprints.first());
-        let mut layers = footprint.map(|f| f.layers.clone()).unwrap_or_default();
-        layers.sort_by_key(|layer| layer.index);
-        layers
+    pub(super) fn layers(&self, backend: GpuBackend) -> &[LayerSpec] {
+        let named = self.workload.by_backend.get(&backend).and_then(|index| self.layers.get(*index));
+        named.or(self.layers.first()).map_or(&[], Vec::as_slice)
     }
 
-    /// The node that runs the engine, where one has to.
-    pub(super) fn main(&self) -> Option<&'a Node> {
-        if self.rules.host == HostUse::Ordinary {
-            return None;
-        }
-        let mut marked = self.snapshot.nodes.iter().filter(|node| node.main);
-        match (marked.next(), marked.next()) {
-            (Some(main), None) => return Some(main),
-            (Some(_), Some(_)) => return None,
-            (None, _) => {}
-        }
-        let mut local = self.snapshot.nodes.iter().filter(|node| node.rpc.is_none());
-        match (local.next(), local.next()) {
-            (Some(main), None) => Some(main),
-            _ => None,
-        }
-    }
-
-    /// Whether a stage is the main node's host.
+    /// Whether a device is the main node's host.
     pub(super) fn is_main_host(&self, device: &DeviceRef) -> bool {
-        self.main().is_some_and(|main| main.id == device.node && device.device.as_str() == "host")
+        let on_main = self.main.is_some_and(|main| main.id == device.node);
+        on_main && device.device.as_str() == Device::HOST
     }
 
     /// Whether a stage holds a layer or the head.
@@ -92,10 +89,10 @@ impl<'a> Case<'a> {
                 findings.push(Finding::Idle { device: stage.device.clone() });
             }
             if stage.input != (at == 0) {
-                findings.push(Finding::Misplaced { what: "input", device: stage.device.clone() });
+                findings.push(Finding::Misplaced { what: End::Input, device: stage.device.clone() });
             }
             if stage.head != (at + 1 == stages.len()) {
-                findings.push(Finding::Misplaced { what: "head", device: stage.device.clone() });
+                findings.push(Finding::Misplaced { what: End::Head, device: stage.device.clone() });
             }
             let empty = stage.layers.is_empty();
             if empty && self.rules.host == HostUse::Ordinary {
@@ -133,15 +130,19 @@ impl<'a> Case<'a> {
             return Some("its node is not among the only ones to use");
         }
         let Some(device) = node.device(&stage.device.device) else {
-            return (!only_buffers).then_some("there is no such device");
+            return Some("there is no such device");
         };
-        let remote_host = self.rules.host == HostUse::FirstLayersOfMain && device.id.as_str() == "host";
-        if remote_host && !is_main_host {
-            return Some("a remote node's own host takes no part");
+        if self.rules.host == HostUse::FirstLayersOfMain && !is_main_host {
+            if device.is_host() {
+                return Some("a remote node's own host takes no part");
+            }
+            let on_main = self.main.is_some_and(|main| main.id == node.id);
+            if on_main && device.backend == GpuBackend::Cpu {
+                return Some("to the engine it is the main node's host");
+            }
         }
         match node.pool(&device.pool) {
             Some(pool) if pool.free.is_some() => None,
-            Some(_) if only_buffers => None,
             Some(_) => Some("what is free there is not known"),
             None => Some("its pool is not there"),
         }

@@ -2,6 +2,7 @@
 
 use super::subset::{self, Found};
 use super::{Placement, Problem, bounds, latency, leximax, minmax, orders, walk};
+use crate::keep::as_good_as;
 
 /// What a placement should be good at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,7 @@ fn best(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
         }
     }
     if complete {
+        found.with_fewer();
         let lower = found.value().unwrap_or(f64::INFINITY);
         return found.finish(lower, tries);
     }
@@ -88,6 +90,7 @@ fn best(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
         found.lower_the_largest();
         found.exchange();
     }
+    found.with_fewer();
     found.finish(if never { f64::INFINITY } else { lower }, tries)
 }
 
@@ -140,8 +143,8 @@ struct Best<'a> {
     goal: Goal,
     lower: f64,
     value: f64,
-    // All of the same value, in the order in which they were found.
-    placements: Vec<Placement>,
+    // All as good as the best one, in the order in which they were found, with their values.
+    placements: Vec<(f64, Placement)>,
 }
 
 impl<'a> Best<'a> {
@@ -166,12 +169,22 @@ impl<'a> Best<'a> {
         let better = self.placements.is_empty() || value < self.value;
         if better {
             self.value = value;
-            self.placements.clear();
+            let most = self.as_good();
+            self.placements.retain(|(value, _)| *value <= most);
         }
-        if better || (value <= self.value && self.placements.len() < TIES) {
-            self.placements.push(placement);
+        // Of sums only the number of slots is compared further.
+        let covered = self.goal == Goal::Sum
+            && self.placements.iter().any(|(v, kept)| *v <= value && kept.used() <= placement.used());
+        if better || (value <= self.as_good() && !covered && self.placements.len() < TIES) {
+            self.placements.push((value, placement));
         }
         better
+    }
+
+    /// The largest value that is as good as the best one. Largest costs are compared to the last digit: they are divided
+    /// once, while sums differ by the order in which they are added up.
+    fn as_good(&self) -> f64 {
+        if self.goal == Goal::Sum { as_good_as(self.value) } else { self.value }
     }
 
     /// Asks for a lower largest cost than the best one, by sampled best fit under that bound.
@@ -204,7 +217,7 @@ impl<'a> Best<'a> {
             return;
         }
         for _ in 0..ROUNDS {
-            let Some(first) = self.placements.first() else { return };
+            let Some((_, first)) = self.placements.first() else { return };
             let order = extended(self.problem, &first.order);
             let mut better = false;
             for a in 0..order.len() {
@@ -220,11 +233,39 @@ impl<'a> Best<'a> {
         }
     }
 
+    /// Leaves out one used slot after the other while the sum stays as good: a programme over sums takes whatever is less,
+    /// though it be only in the last digit.
+    fn with_fewer(&mut self) {
+        const MOST: usize = 16;
+        if self.goal != Goal::Sum {
+            return;
+        }
+        let fewest = |placements: &[(f64, Placement)]| -> Option<Vec<usize>> {
+            let least = placements.iter().map(|(_, placement)| placement).min_by_key(|p| p.used())?;
+            Some(least.stages().map(|stage| stage.0).collect())
+        };
+        while let Some(order) = fewest(&self.placements) {
+            if order.len() > MOST {
+                return;
+            }
+            for left_out in 0..order.len() {
+                let mut others = order.clone();
+                others.remove(left_out);
+                self.try_order(&others);
+            }
+            if fewest(&self.placements).is_none_or(|now| now.len() >= order.len()) {
+                return;
+            }
+        }
+    }
+
     fn finish(self, lower: f64, tries: &Tries) -> Solved {
         let problem = self.problem;
         let placement = match self.goal {
-            Goal::Sum => self.placements.into_iter().min_by_key(Placement::used),
-            _ => evenest(problem, &self.placements, self.value),
+            Goal::Sum => {
+                self.placements.into_iter().map(|(_, placement)| placement).min_by_key(Placement::used)
+            }
+            _ => evenest(problem, self.placements.iter().map(|(_, placement)| placement), self.value),
         };
         let missing = if placement.is_none() { missing(problem, tries) } else { None };
         Solved { placement, lower, missing }
@@ -232,7 +273,11 @@ impl<'a> Best<'a> {
 }
 
 /// The placement with the least costs from the largest down.
-fn evenest(problem: &Problem, placements: &[Placement], bound: f64) -> Option<Placement> {
+fn evenest<'a>(
+    problem: &Problem,
+    placements: impl Iterator<Item = &'a Placement>,
+    bound: f64,
+) -> Option<Placement> {
     let mut best: Option<(Vec<f64>, Placement)> = None;
     for placement in placements {
         let refined = leximax::refine(problem, placement, bound);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_balance::{Charges, EngineRules, HostUse, LayerSpec, StageCharges, Workload};
-use plimsoll_cluster::{ClusterSnapshot, GpuBackend, Link};
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Link, Pool};
 use plimsoll_units::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -103,7 +103,8 @@ impl Instance {
         }
         let mut place = |id: String, dev: &Dev, backend: GpuBackend| {
             let node = &mut nodes[dev.node];
-            let pool_id = format!("p{}", dev.pool);
+            let is_ram = self.host.is_some_and(|host| host.pool == dev.pool);
+            let pool_id = if is_ram { Pool::RAM.to_owned() } else { format!("p{}", dev.pool) };
             if !node.pools.iter().any(|p| p.id.as_str() == pool_id) {
                 node.pools.push(pool(&pool_id, self.pools[dev.pool]));
             }
@@ -112,7 +113,7 @@ impl Instance {
             node.devices.push(made);
         };
         if let Some(host) = &self.host {
-            place("host".to_owned(), host, GpuBackend::Cpu);
+            place(Device::HOST.to_owned(), host, GpuBackend::Cpu);
         }
         for (number, dev) in self.devices.iter().enumerate() {
             place(format!("d{number}"), dev, if dev.padded { GpuBackend::Vulkan } else { GpuBackend::Cuda });
@@ -121,6 +122,7 @@ impl Instance {
         snapshot.links = self
             .links
             .iter()
+            .filter(|&&(_, b, _, _)| b < count)
             .map(|&(a, b, rate, latency)| Link {
                 between: [node_id(&format!("n{a}")), node_id(&format!("n{b}"))],
                 bandwidth: Some(plimsoll_units::BytesPerSec::new(rate)),

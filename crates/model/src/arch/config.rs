@@ -143,10 +143,7 @@ pub(crate) fn shape(
         layers: Vec::new(),
         nextn: 0,
     };
-    let mixes = families::mixes(config, &family, layers)?;
-    if mixes.unknown_state {
-        warnings.push(ModelWarning::StateUnknown { architecture: model_type.to_owned() });
-    }
+    let mixes = families::mixes(config, model_type, &family, layers)?;
     shape.layers = layer_shapes(config, model_type, embedding, &feed_forward, &mixes)?;
     Ok((shape, family))
 }

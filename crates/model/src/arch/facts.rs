@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::arch::rules::{Mixer, Rule, WindowRule};
 use crate::arch::{Cache, LayerShape, MOST_LAYERS, Row, Shape, Window, windowed_by_period};
 use crate::header::Value;
-use crate::spec::{ModelWarning, SpecError};
+use crate::spec::SpecError;
 
 /// The facts of one architecture.
 pub(crate) struct Facts<'a> {
@@ -25,7 +25,7 @@ impl Facts<'_> {
     }
 
     fn bad(&self, key: &str, value: &Value, expected: &'static str) -> SpecError {
-        SpecError::BadKey { key: self.key(key), found: describe(value), expected }
+        SpecError::BadKey { key: self.key(key), found: value.spoken(), expected }
     }
 
     /// A count, where the header tells it.
@@ -35,6 +35,19 @@ impl Facts<'_> {
             Some(n) => Ok(Some(n)),
             None => Err(self.bad(key, value, "a count")),
         }
+    }
+
+    /// What an architecture does not tell of its recurrent state.
+    fn state_not_told(&self) -> SpecError {
+        let needed: &[&str] = match self.architecture {
+            name if name.contains("rwkv") => &["wkv.head_size"],
+            name if name.starts_with("lfm2") => &["shortconv.l_cache"],
+            name if name.starts_with("kimi") => &["kda.head_dim"],
+            _ => &["ssm.conv_kernel", "ssm.inner_size", "ssm.state_size"],
+        };
+        let told = |key: &str| self.get(key).and_then(Value::as_u64).is_some_and(|n| n > 0);
+        let missing = needed.iter().filter(|key| !told(key)).map(|key| self.key(key)).collect();
+        SpecError::MissingKeys { architecture: self.architecture.to_owned(), missing }
     }
 
     fn number_or(&self, key: &str, otherwise: u64) -> Result<u64, SpecError> {
@@ -80,19 +93,6 @@ impl Facts<'_> {
     }
 }
 
-/// How a value reads in an error.
-fn describe(value: &Value) -> String {
-    match value {
-        Value::Unsigned(n) => n.to_string(),
-        Value::Signed(n) => n.to_string(),
-        Value::Float(x) => x.to_string(),
-        Value::Bool(b) => b.to_string(),
-        Value::Text(text) => format!("'{}'", text.chars().take(40).collect::<String>()),
-        Value::List(items) => format!("a list of {}", items.len()),
-        Value::Skipped { len } => format!("a list of {len}, too long to keep"),
-    }
-}
-
 /// All blocks, and those of them that are layers.
 #[derive(Clone, Copy)]
 struct Blocks {
@@ -109,12 +109,7 @@ pub(crate) struct Evidence {
 }
 
 /// Reads the hyperparameters.
-pub(crate) fn shape(
-    facts: &Facts<'_>,
-    rule: Rule,
-    evidence: &Evidence,
-    warnings: &mut Vec<ModelWarning>,
-) -> Result<Shape, SpecError> {
+pub(crate) fn shape(facts: &Facts<'_>, rule: Rule, evidence: &Evidence) -> Result<Shape, SpecError> {
     let all = facts.number_or("block_count", 0)?;
     if all > MOST_LAYERS {
         return Err(SpecError::TooManyLayers { found: all, most: MOST_LAYERS });
@@ -138,7 +133,7 @@ pub(crate) fn shape(
         layers: Vec::new(),
         nextn: whole(nextn),
     };
-    shape.layers = layers(facts, rule, evidence, blocks, embedding, warnings)?;
+    shape.layers = layers(facts, rule, evidence, blocks, embedding)?;
     if shape.expert_feed_forward == 0 && experts > 0 {
         shape.expert_feed_forward = shape.layers.iter().map(|l| l.feed_forward).max().unwrap_or(0);
     }
@@ -174,7 +169,6 @@ fn layers(
     evidence: &Evidence,
     blocks: Blocks,
     embedding: u64,
-    warnings: &mut Vec<ModelWarning>,
 ) -> Result<Vec<LayerShape>, SpecError> {
     let none = || vec![0; blocks.all];
     let heads = facts.per_block("attention.head_count", blocks)?.unwrap_or_else(none);
@@ -186,11 +180,9 @@ fn layers(
     let widths = Heads::read(facts, &heads, embedding)?;
     let windows = windows(facts, rule.window, blocks)?;
     let mixes = mixes(facts, rule.mixer, evidence, &kv_heads, &feed_forward, blocks)?;
-    let state = state(facts, &heads, embedding)?;
+    let any_recurrent = mixes.iter().any(|mix| mix.recurrent);
+    let state = if any_recurrent { state(facts, &heads, embedding)? } else { [0, 0] };
     let own_kv = own_kv(facts, rule, blocks)?;
-    if state == [0, 0] && mixes.iter().any(|m| m.recurrent) {
-        warnings.push(ModelWarning::StateUnknown { architecture: facts.architecture.to_owned() });
-    }
     let layer = |i: usize| {
         let swa = usize::from(windows[i].is_some());
         let too_wide = || SpecError::TooLarge { what: "a row of key-value heads" };
@@ -305,7 +297,6 @@ fn mixes(
 
 /// The 32-bit values that a recurrent layer keeps for one sequence: those of its convolution, those of its state.
 fn state(facts: &Facts<'_>, heads: &[u64], embedding: u64) -> Result<[u64; 2], SpecError> {
-    let number = |key: &str| facts.number_or(key, 0);
     let sizes = if let Some(head) = facts.number("wkv.head_size")?.filter(|&n| n > 0) {
         // RWKV: the tokens that are mixed in, and a square matrix for each head.
         let shifted = facts.number_or("token_shift_count", 2)?;
@@ -323,9 +314,10 @@ fn state(facts: &Facts<'_>, heads: &[u64], embedding: u64) -> Result<[u64; 2], S
         ]
     } else {
         // Mamba and what descends from it.
-        let (inner, state) = (number("ssm.inner_size")?, number("ssm.state_size")?);
-        let kernel = number("ssm.conv_kernel")?.saturating_sub(1);
-        mamba_state(kernel, inner, state, number("ssm.group_count")?)
+        let known = |key: &str| facts.number(key).map(|n| n.filter(|&n| n > 0));
+        let sizes = (known("ssm.conv_kernel")?, known("ssm.inner_size")?, known("ssm.state_size")?);
+        let (Some(kernel), Some(inner), Some(state)) = sizes else { return Err(facts.state_not_told()) };
+        mamba_state(kernel - 1, inner, state, facts.number_or("ssm.group_count", 0)?)
     };
     match sizes {
         [Some(convolution), Some(state)] => Ok([convolution, state]),

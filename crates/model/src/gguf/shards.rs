@@ -10,7 +10,6 @@ use plimsoll_units::Bytes;
 use super::error::GgufError;
 use super::parse::{self, Part, Table};
 use super::source::Source;
-use super::value;
 use crate::header::{GgufHeader, Value};
 
 /// How the name of a part ends: `-00001-of-00003.gguf`.
@@ -138,7 +137,7 @@ fn count(
     let Some(value) = metadata.get(key) else { return Ok(None) };
     match value.as_u64() {
         Some(n) => Ok(Some(n)),
-        None => Err(disagrees(file, key, value::spoken(value), "a count")),
+        None => Err(disagrees(file, key, value.spoken(), "a count")),
     }
 }
 

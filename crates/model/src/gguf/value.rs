@@ -59,7 +59,7 @@ pub(super) fn facts<R: Read + Seek>(
         let value = reader.value(kind, at).map_err(|fault| fault.of(&owner))?;
         if key == "general.alignment" {
             let found = power_of_two(&value);
-            let problem = || Problem::Alignment { found: spoken(&value) };
+            let problem = || Problem::Alignment { found: value.spoken() };
             alignment = Some(found.ok_or_else(|| Fault::new(at, owner, problem()))?);
         }
         begins.insert(key.clone(), begin);
@@ -70,18 +70,6 @@ pub(super) fn facts<R: Read + Seek>(
 
 fn power_of_two(value: &Value) -> Option<u64> {
     value.as_u64().filter(|n| n.is_power_of_two() && (8..=1 << 31).contains(n))
-}
-
-/// A number as it is, anything else by its form.
-pub(super) fn spoken(value: &Value) -> String {
-    match value {
-        Value::Unsigned(n) => n.to_string(),
-        Value::Signed(n) => n.to_string(),
-        Value::Float(n) => n.to_string(),
-        Value::Bool(b) => b.to_string(),
-        Value::Text(_) => "a text".to_owned(),
-        Value::List(_) | Value::Skipped { .. } => "a list".to_owned(),
-    }
 }
 
 /// The bytes of a number of this type.

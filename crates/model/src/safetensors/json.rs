@@ -8,6 +8,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAcces
 
 use super::error::SafetensorsError;
 use crate::header::shown;
+use crate::json::without_place;
 
 /// The longest string that is read. The metadata of a trained adapter may take some hundred kilobytes.
 const LONGEST_STRING: u64 = 4 << 20;
@@ -80,12 +81,10 @@ pub(super) fn error(
         return SafetensorsError::Read { file, source: error.into() };
     }
     let (line, column) = (error.line(), error.column());
-    let text = error.to_string();
-    let place = format!(" at line {line} column {column}");
-    let message = text.strip_suffix(&place).unwrap_or(&text);
+    let message = without_place(&error);
     let message = match inside {
         Some(name) => format!("tensor '{}': {message}", shown(name)),
-        None => message.to_owned(),
+        None => message,
     };
     SafetensorsError::Json { file, part, line, column, message }
 }

@@ -124,11 +124,6 @@ pub enum ModelWarning {
         /// How much is missing.
         bytes: Bytes,
     },
-    /// Recurrent layers whose state the header does not tell.
-    StateUnknown {
-        /// The architecture.
-        architecture: String,
-    },
     /// Tensors that belong to no part that is known, counted with the input.
     Unplaced {
         /// The first of them.
@@ -157,13 +152,6 @@ impl std::fmt::Display for ModelWarning {
                 write!(
                     f,
                     "the files end {bytes} bytes before their tensors do; sizes are those of the tensors"
-                )
-            }
-            Self::StateUnknown { architecture } => {
-                let name = shown(architecture);
-                write!(
-                    f,
-                    "the state of the recurrent layers of this '{name}' model is not told and counts as nothing"
                 )
             }
             Self::Unplaced { tensor, count, bytes } => {

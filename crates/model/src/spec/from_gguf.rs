@@ -27,7 +27,7 @@ pub(super) fn from_gguf(header: &GgufHeader) -> Result<ModelSpec, SpecError> {
     let facts = Facts { metadata: &header.metadata, architecture };
     check_keys(&facts, known, header)?;
 
-    let shape = read_shape(&facts, rule, header, &mut warnings)?;
+    let shape = read_shape(&facts, rule, header)?;
     let mut builder = Builder::new(ModelFormat::Gguf, text("general.name"), architecture, shape);
     builder.warn(warnings);
     for tensor in &header.tensors {
@@ -75,12 +75,7 @@ fn check_keys(facts: &Facts<'_>, known: Option<Rule>, header: &GgufHeader) -> Re
     }
 }
 
-fn read_shape(
-    facts: &Facts<'_>,
-    rule: Rule,
-    header: &GgufHeader,
-    warnings: &mut Vec<ModelWarning>,
-) -> Result<Shape, SpecError> {
+fn read_shape(facts: &Facts<'_>, rule: Rule, header: &GgufHeader) -> Result<Shape, SpecError> {
     let block_of = |t: &Tensor| {
         let (index, rest) = t.name.strip_prefix("blk.")?.split_once('.')?;
         rest.starts_with("ssm_").then(|| index.parse().ok())?
@@ -88,5 +83,5 @@ fn read_shape(
     let recurrent = header.tensors.iter().filter_map(block_of).collect();
     let embedding = header.tensors.iter().find(|t| t.name == "token_embd.weight");
     let vocabulary = embedding.and_then(|t| t.dims.get(1)).copied();
-    shape(facts, rule, &Evidence { recurrent, vocabulary }, warnings)
+    shape(facts, rule, &Evidence { recurrent, vocabulary })
 }

@@ -37,6 +37,24 @@ fn kv(spec: &ModelSpec, request: &Request) -> u64 {
 }
 
 #[test]
+fn a_config_that_does_not_tell_the_size_of_a_recurrent_state_is_refused() {
+    let missing = |kind: &str, layers: &[&str], more: &str| {
+        let config = json!({ "model_type": kind, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "layer_types": layers });
+        let text = config.to_string().replacen('{', &format!("{{{more}"), 1);
+        match ModelSpec::from_checkpoint("toy", &checkpoint(&text, OUTSIDE)) {
+            Err(SpecError::MissingKeys { missing, .. }) => missing,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mixed = ["linear_attention", "full_attention"];
+    assert_eq!(missing("qwen3_next", &mixed, ""), ["linear_conv_kernel_dim", "linear_key_head_dim"]);
+    assert_eq!(missing("qwen3_next", &mixed, "\"linear_conv_kernel_dim\": 4,"), ["linear_key_head_dim"]);
+    assert_eq!(missing("jamba", &["mamba", "attention"], ""), ["mamba_d_conv", "mamba_d_state"]);
+    assert_eq!(missing("lfm2", &["conv", "full_attention"], ""), ["conv_L_cache"]);
+}
+
+#[test]
 fn the_config_of_a_model_tells_the_same_cache_as_its_gguf() {
     let configs = include_str!("../fixtures/configs.txt").lines().filter(|line| !line.starts_with('#'));
     let totals = include_str!("../fixtures/totals.txt").lines().filter(|line| !line.starts_with('#'));
@@ -72,7 +90,9 @@ fn tensors_lie_with_their_layer_and_blocks_beyond_the_layers_are_next_token_bloc
         "model.layers.2.mlp.up_proj.weight",
         "model.norm.weight",
     ];
-    let spec = model(LLAMA, &names);
+    let refused = ModelSpec::from_checkpoint("toy", &checkpoint(LLAMA, &names));
+    assert!(matches!(refused, Err(SpecError::LayerOutOfRange { layer: 2, layers: 2, .. })), "{refused:?}");
+    let spec = model(&LLAMA.replacen('{', "{\"num_nextn_predict_layers\": 1, ", 1), &names);
     assert_eq!((spec.format(), spec.name(), spec.architecture()), (ModelFormat::Safetensors, "toy", "llama"));
     assert_eq!((spec.layer_count(), spec.nextn_count()), (2, 1));
     let matrix = Bytes::kib(8);

@@ -10,9 +10,27 @@ use crate::fixture::tensor;
 use crate::hand::{ctx, footprint, header, hybrid, kv, list, llama, model, n};
 
 #[test]
-fn recurrent_layers_of_untold_size_are_told_of() {
-    let spec = hybrid("qwen3next", 8, 2, &[("full_attention_interval", n(4))]);
-    assert_eq!(spec.warnings(), [ModelWarning::StateUnknown { architecture: "qwen3next".to_owned() }]);
+fn a_recurrent_state_of_untold_size_is_never_taken_for_less() {
+    let missing = |architecture: &str, more: &[(&str, Value)]| {
+        let mut facts =
+            vec![("block_count", n(8)), ("embedding_length", n(64)), ("attention.head_count", n(4))];
+        facts.extend(more.iter().cloned());
+        match ModelSpec::from_gguf(&header(architecture, &facts)) {
+            Err(SpecError::MissingKeys { missing, .. }) => missing,
+            other => panic!("{other:?}"),
+        }
+    };
+    let all = ["qwen3next.ssm.conv_kernel", "qwen3next.ssm.inner_size", "qwen3next.ssm.state_size"];
+    let interval = ("full_attention_interval", n(4));
+    assert_eq!(missing("qwen3next", std::slice::from_ref(&interval)), all);
+    // A convolution alone is not the whole of a state, and a size of nothing is none.
+    let (kernel, nothing) = (("ssm.conv_kernel", n(4)), ("ssm.state_size", n(0)));
+    assert_eq!(missing("qwen3next", &[interval, kernel, nothing]), all[1..]);
+    assert_eq!(missing("rwkv7", &[]), ["rwkv7.wkv.head_size"]);
+    assert_eq!(missing("lfm2", &[("attention.head_count_kv", list([0; 8]))]), ["lfm2.shortconv.l_cache"]);
+    // Without recurrent layers there is no state to tell.
+    let attending = hybrid("qwen3next", 8, 2, &[("full_attention_interval", n(1))]);
+    assert!(!attending.has_recurrent_layers());
 }
 
 #[test]

@@ -65,8 +65,6 @@ pub(crate) struct Mixes {
     pub(crate) recurrent: Vec<bool>,
     /// The 32-bit values of a recurrent layer for one sequence.
     pub(crate) state: [u64; 2],
-    /// Whether there are recurrent layers of a size that nobody tells.
-    pub(crate) unknown_state: bool,
 }
 
 /// How a layer mixes tokens, by its kind in the config.
@@ -78,7 +76,12 @@ fn kind(word: &str) -> (bool, bool) {
     }
 }
 
-pub(super) fn mixes(config: &Config<'_>, family: &Family, layers: usize) -> Result<Mixes, SpecError> {
+pub(super) fn mixes(
+    config: &Config<'_>,
+    model_type: &str,
+    family: &Family,
+    layers: usize,
+) -> Result<Mixes, SpecError> {
     let by_kind = config.words("layer_types", layers)?;
     let pattern = config.get(&["hybrid_override_pattern"]).and_then(|(_, value)| value.as_str());
     let kinds: Vec<(bool, bool)> = match (family, by_kind, pattern) {
@@ -91,9 +94,8 @@ pub(super) fn mixes(config: &Config<'_>, family: &Family, layers: usize) -> Resu
         (Family::Hybrid, None, None) => periodic_kinds(config, layers)?,
     };
     let (attention, recurrent): (Vec<bool>, Vec<bool>) = kinds.into_iter().unzip();
-    let any = recurrent.contains(&true);
-    let state = if any { state(config)? } else { [0, 0] };
-    Ok(Mixes { attention, recurrent, state, unknown_state: any && state == [0, 0] })
+    let state = if recurrent.contains(&true) { state(config, model_type)? } else { [0, 0] };
+    Ok(Mixes { attention, recurrent, state })
 }
 
 fn pattern_kinds(pattern: &str, layers: usize) -> Result<Vec<(bool, bool)>, SpecError> {
@@ -116,8 +118,20 @@ fn periodic_kinds(config: &Config<'_>, layers: usize) -> Result<Vec<(bool, bool)
     Ok((0..).map(|i| (attends(i), !attends(i))).take(layers).collect())
 }
 
+/// What a family calls the width of its convolution and the size of its state.
+const fn state_keys(model_type: &str) -> [&'static str; 2] {
+    match model_type.as_bytes() {
+        b"mamba" | b"mamba2" | b"falcon_mamba" => ["conv_kernel", "state_size"],
+        b"nemotron_h" => ["conv_kernel", "ssm_state_size"],
+        b"qwen3_next" | b"qwen3_5_text" | b"qwen3_5_moe_text" => {
+            ["linear_conv_kernel_dim", "linear_key_head_dim"]
+        }
+        _ => ["mamba_d_conv", "mamba_d_state"],
+    }
+}
+
 /// The 32-bit values of a recurrent layer for one sequence: those of its convolution, those of its state.
-fn state(config: &Config<'_>) -> Result<[u64; 2], SpecError> {
+fn state(config: &Config<'_>, model_type: &str) -> Result<[u64; 2], SpecError> {
     let too_large = || SpecError::TooLarge { what: "a recurrent state" };
     let embedding = config.number_or(super::EMBEDDING, 0)?;
     if let Some(cached) = config.number(&["conv_L_cache"])?.filter(|&n| n > 0) {
@@ -143,11 +157,20 @@ fn state(config: &Config<'_>) -> Result<[u64; 2], SpecError> {
             embedding.checked_mul(expand).ok_or_else(too_large)?
         }
     };
-    let kernel = config.number_or(&["conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim"], 0)?;
-    let state =
-        config.number_or(&["state_size", "mamba_d_state", "ssm_state_size", "linear_key_head_dim"], 0)?;
+    let above_zero = |keys: &[&str]| config.number(keys).map(|n| n.filter(|&n| n > 0));
+    let kernel = above_zero(&["conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim"])?;
+    let state = above_zero(&["state_size", "mamba_d_state", "ssm_state_size", "linear_key_head_dim"])?;
+    let (Some(kernel), Some(state)) = (kernel, state) else {
+        let short_only = matches!(model_type, "lfm2" | "lfm2_moe");
+        let needed = state_keys(model_type).into_iter().zip([kernel, state]);
+        let missing = needed.filter(|(_, told)| told.is_none()).map(|(key, _)| key.to_owned());
+        return Err(SpecError::MissingKeys {
+            architecture: model_type.to_owned(),
+            missing: if short_only { vec!["conv_L_cache".to_owned()] } else { missing.collect() },
+        });
+    };
     let groups = config.number_or(&["n_groups", "mamba_n_groups", "linear_num_key_heads"], 0)?;
-    match mamba_state(kernel.saturating_sub(1), inner, state, groups) {
+    match mamba_state(kernel - 1, inner, state, groups) {
         [Some(convolution), Some(state)] => Ok([convolution, state]),
         _ => Err(too_large()),
     }
