@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use plimsoll_balance::{
-    Amount, EngineRules, Finding, Objective, Placement, Plan, PlanError, PlanOptions, Refusal, Workload, audit, plan,
-    price,
+    Amount, EngineRules, Finding, Objective, Placement, Plan, PlanError, PlanOptions, Refusal, Workload,
+    audit, plan, price,
 };
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node};
 use plimsoll_export::llama_cpp::{self, Blocks, Command, ExportError, ModelFacts};
 use plimsoll_export::{CommandRecord, FormatError, PlanFile, Saved};
 use plimsoll_model::{ContextLength, EstimateError, ModelFormat, ModelSpec, Padding, Request};
-use plimsoll_units::{Bytes, DeviceRef, NodeId};
+use plimsoll_units::{Bytes, DeviceRef};
 
 use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
@@ -39,22 +39,6 @@ pub enum JobError {
     /// There is no plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The main node's memory is not told.
-    #[error(
-        "node {node} runs llama.cpp, which keeps the input in its memory: say how much it has (memory = …)"
-    )]
-    NoMainMemory {
-        /// The main node.
-        node: NodeId,
-    },
-    /// What is free of the main node's memory is not known.
-    #[error(
-        "node {node} runs llama.cpp, which keeps the input in its memory: say how much is free (memory_free = …)"
-    )]
-    UnknownMainMemory {
-        /// The main node.
-        node: NodeId,
-    },
     /// A plan was made and the auditor does not agree with it: a fault of this program, not of the input.
     #[error("the planner's plan does not pass the audit: {}", list(.0))]
     Audit(Vec<Finding>),
@@ -137,7 +121,6 @@ impl<'a> Job<'a> {
     ///
     /// The request cannot be laid out, the model does not fit, or the input is wrong.
     pub fn plan(&self) -> Result<Planned, JobError> {
-        self.check_main()?;
         let (context, choice) = context::choose(self)?;
         let job = Self { request: Request { context, ..self.request }, ..self.clone() };
         let (prepared, plan, cache_ram) = job.plan_with_cache()?;
@@ -213,21 +196,6 @@ impl<'a> Job<'a> {
         main.is_ok_and(|node| {
             node.id == device.node && node.device(&device.device).is_none_or(Device::is_host)
         })
-    }
-
-    /// llama.cpp keeps the input and its own buffers in the main node's memory, so that has to be known.
-    fn check_main(&self) -> Result<(), JobError> {
-        let main = match (self.engine, self.snapshot.main_node()) {
-            (Engine::LlamaCpp, Ok(main)) => main,
-            // No main node at all is for the planner to say.
-            _ => return Ok(()),
-        };
-        let node = main.id.clone();
-        let Some(host) = main.host() else { return Err(JobError::NoMainMemory { node }) };
-        match main.pool(&host.pool) {
-            Some(pool) if pool.free.is_none() => Err(JobError::UnknownMainMemory { node }),
-            _ => Ok(()),
-        }
     }
 
     /// The bytes of every layer on every kind of device here, and the engine's charges.

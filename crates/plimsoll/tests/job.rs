@@ -217,10 +217,10 @@ fn a_main_node_has_to_tell_its_memory() {
     };
     let card = "[[node.device]]\nid = \"CUDA0\"\nmemory = \"24GiB\"\n";
     let without = error(&format!("[[node]]\nid = \"a\"\n{card}"));
-    assert!(without.starts_with("node a runs llama.cpp"), "{without}");
+    assert!(without.contains("(memory = …)"), "{without}");
     let unknown =
         error(&format!("[[node]]\nid = \"a\"\nmemory = \"8GiB\"\nmemory_free = \"unknown\"\n{card}"));
-    assert!(unknown.ends_with("(memory_free = …)"), "{unknown}");
+    assert!(unknown.contains("(memory_free = …)"), "{unknown}");
 }
 
 #[test]

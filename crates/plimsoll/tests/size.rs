@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use plimsoll::balance::PlanOptions;
+use plimsoll::export::llama_cpp::CACHE_RAM;
 use plimsoll::model::{ContextLength, ModelSpec, Request};
 use plimsoll::units::Bytes;
 use plimsoll::{Engine, Job, Place, cluster, size};
@@ -20,7 +21,9 @@ fn planned(model: &ModelSpec, machine: &str, request: Request, device: &str) -> 
     let home = cluster::file::parse_cluster(machine).unwrap().snapshot;
     let planned = Job::new(model, &home, Engine::LlamaCpp, request, PlanOptions::default()).plan().unwrap();
     let stage = planned.plan.stages.iter().find(|stage| stage.device.device.as_str() == device).unwrap();
-    stage.weights_bytes.saturating_add(stage.kv_bytes).saturating_add(stage.overhead_bytes)
+    // A host with room for it is charged the server's prompt cache, which no booking counts.
+    let cache = if device == "host" && planned.cache_ram.is_none() { CACHE_RAM } else { Bytes::ZERO };
+    stage.used_bytes().checked_sub(cache).unwrap()
 }
 
 #[test]
