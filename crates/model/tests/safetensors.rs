@@ -7,30 +7,10 @@ use std::path::Path;
 use expect_test::{Expect, expect};
 use plimsoll_model::TensorType;
 use plimsoll_model::safetensors::{Checkpoint, SafetensorsError, read_safetensors_from};
+use plimsoll_testkit::safetensors::{file, floats};
 use plimsoll_units::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
-
-/// A file of this header and `data` bytes of zeros.
-fn file(header: &str, data: usize) -> Vec<u8> {
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header.as_bytes());
-    bytes.resize(bytes.len() + data, 0);
-    bytes
-}
-
-/// A file of F32 tensors of one side each, in this order.
-fn floats(tensors: &[(&str, usize)]) -> Vec<u8> {
-    let mut end = 0;
-    let mut entries = vec![r#""__metadata__":{"format":"pt"}"#.to_owned()];
-    for (name, side) in tensors {
-        let begin = end;
-        end += side * 4;
-        entries
-            .push(format!(r#""{name}":{{"dtype":"F32","shape":[{side}],"data_offsets":[{begin},{end}]}}"#));
-    }
-    file(&format!("{{{}}}", entries.join(",")), end)
-}
 
 fn read(bytes: &[u8]) -> Result<Checkpoint, SafetensorsError> {
     read_safetensors_from(bytes, bytes.len() as u64, Path::new("m.safetensors"))

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use expect_test::{Expect, expect};
 use plimsoll_model::safetensors::{SafetensorsError, Warning, read_safetensors};
+use plimsoll_testkit::safetensors::floats;
 use plimsoll_units::Bytes;
 use serde_json::json;
 
@@ -15,27 +16,6 @@ fn folder(name: &str) -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder
-}
-
-/// A file of this header and `data` bytes of zeros.
-fn file(header: &str, data: usize) -> Vec<u8> {
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header.as_bytes());
-    bytes.resize(bytes.len() + data, 0);
-    bytes
-}
-
-/// A file of F32 tensors of one side each, in this order.
-fn floats(tensors: &[(&str, usize)]) -> Vec<u8> {
-    let mut end = 0;
-    let mut entries = vec![r#""__metadata__":{"format":"pt"}"#.to_owned()];
-    for (name, side) in tensors {
-        let begin = end;
-        end += side * 4;
-        entries
-            .push(format!(r#""{name}":{{"dtype":"F32","shape":[{side}],"data_offsets":[{begin},{end}]}}"#));
-    }
-    file(&format!("{{{}}}", entries.join(",")), end)
 }
 
 /// The error without the folder.

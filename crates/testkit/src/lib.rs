@@ -4,3 +4,4 @@
 //! reader is tested with its own words.
 
 pub mod gguf;
+pub mod safetensors;
