@@ -76,6 +76,7 @@ impl Draft {
                 costs.push(if context.timed() { time } else { as_f64(part.uses()) / as_f64(budget.max(1)) });
             }
             stages.push(Stage {
+                pipeline: 0,
                 device: part.place.device.clone(),
                 layers: context.items.index(part.layers.start)..context.items.index(part.layers.end),
                 input: part.input,

@@ -114,6 +114,7 @@ mod tests {
     /// A plan of this value on so many devices.
     fn plan(value: f64, devices: u32) -> Assembled {
         let stage = |n: u32| Stage {
+            pipeline: 0,
             device: DeviceRef {
                 node: NodeId::new("a").unwrap(),
                 device: DeviceId::new(format!("d{n}")).unwrap(),

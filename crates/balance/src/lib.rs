@@ -86,4 +86,7 @@ pub use index::ModelIndex;
 pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedBy};
 pub use plimsoll_model::LayerSpec;
 pub use price::{Placement, Priced, price};
-pub use workload::{Charges, EngineRules, HostUse, Objective, PlanOptions, StageCharges, Strategy, Workload};
+pub use workload::{
+    Charges, EngineRules, HostUse, LayerRange, Objective, Pin, Pipelines, PlanOptions, StageCharges,
+    Strategy, Transfers, Workload,
+};

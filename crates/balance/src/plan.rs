@@ -30,6 +30,8 @@ pub struct Plan {
 /// What one device holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
+    /// Which copy of the model it is part of, from 0.
+    pub pipeline: u32,
     /// The device.
     pub device: DeviceRef,
     /// The layers it holds, half open; may be empty.

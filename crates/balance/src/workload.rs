@@ -1,6 +1,8 @@
 //! What is to be placed, and under whose rules.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::ops::Range;
 
 use plimsoll_cluster::GpuBackend;
 use plimsoll_model::Footprint;
@@ -118,6 +120,56 @@ pub enum Strategy {
     GivenOrder,
 }
 
+/// Layers that must lie on one device.
+///
+/// Several pins of one device are one: it holds everything from the first of their layers to the last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pin {
+    /// Where they must lie.
+    pub device: DeviceRef,
+    /// Which layers, by their indices.
+    pub layers: LayerRange,
+}
+
+/// A half-open range of layers, ordered by its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LayerRange {
+    /// The first layer.
+    pub start: u32,
+    /// The layer after the last one.
+    pub end: u32,
+}
+
+impl From<Range<u32>> for LayerRange {
+    fn from(range: Range<u32>) -> Self {
+        Self { start: range.start, end: range.end }
+    }
+}
+
+/// How many copies of the model run side by side, each on devices of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pipelines {
+    /// One copy, as most engines run.
+    #[default]
+    One,
+    /// So many copies.
+    Exactly(NonZeroU32),
+    /// As many as make the most tokens in a second.
+    Auto,
+}
+
+/// How a stage's time counts what it passes on to the next one; for [`Objective::Throughput`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transfers {
+    /// Not at all: a stage's time is its own reading.
+    #[default]
+    Apart,
+    /// Sending goes on while the device computes: the larger of the two counts.
+    Overlapped,
+    /// A device first receives, then computes, then sends: the three are added up.
+    Added,
+}
+
 /// What a person may add to a request for a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanOptions {
@@ -133,4 +185,10 @@ pub struct PlanOptions {
     pub caps: BTreeMap<DeviceRef, Bytes>,
     /// What to keep free on every pool, whatever the snapshot or the engine say.
     pub reserve: Option<Bytes>,
+    /// Layers that must lie on certain devices.
+    pub pins: Vec<Pin>,
+    /// How many copies of the model run side by side.
+    pub pipelines: Pipelines,
+    /// How a stage's time counts what passes between stages.
+    pub transfers: Transfers,
 }

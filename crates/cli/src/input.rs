@@ -104,5 +104,6 @@ pub(crate) fn options(args: &ChoiceArgs, snapshot: &ClusterSnapshot) -> Result<P
         only: (!args.only.is_empty()).then(|| args.only.iter().cloned().collect()),
         caps: args.cap.iter().cloned().collect(),
         reserve: args.reserve,
+        ..PlanOptions::default()
     })
 }

@@ -72,6 +72,7 @@ fn snapshot() -> ClusterSnapshot {
 fn stage(device: DeviceRef, layers: Range<u32>, input: bool, head: bool) -> Stage {
     let zero = Bytes::ZERO;
     Stage {
+        pipeline: 0,
         device,
         layers,
         input,

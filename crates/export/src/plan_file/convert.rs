@@ -283,6 +283,7 @@ impl PlanFile {
             only: request.only.as_ref().map(|nodes| nodes.iter().cloned().collect()),
             caps,
             reserve: request.reserve.map(Bytes::new),
+            ..PlanOptions::default()
         })
     }
 }
@@ -438,7 +439,7 @@ pub fn layer_digest(architecture: &str, footprint: &Footprint) -> String {
 impl StageRecord {
     fn from_stage(stage: &Stage) -> Self {
         Self {
-            pipeline: 0,
+            pipeline: stage.pipeline,
             node: stage.device.node.clone(),
             device: stage.device.device.clone(),
             layers: [stage.layers.start, stage.layers.end],
@@ -455,6 +456,7 @@ impl StageRecord {
 
     fn to_stage(&self) -> Stage {
         Stage {
+            pipeline: self.pipeline,
             device: DeviceRef { node: self.node.clone(), device: self.device.clone() },
             layers: self.layers[0]..self.layers[1],
             input: self.input,
