@@ -63,6 +63,7 @@
 
 mod assemble;
 mod audit;
+mod cluster_index;
 mod context;
 mod core;
 mod door;
@@ -80,6 +81,7 @@ mod stopped;
 mod workload;
 
 pub use audit::{Amount, End, Finding, audit};
+pub use cluster_index::ClusterIndex;
 pub use door::plan;
 pub use error::{Certificate, PlanError, Refusal, Verdict};
 pub use index::ModelIndex;

@@ -2,7 +2,8 @@
 
 mod kit;
 
-use plimsoll_balance::{LayerSpec, ModelIndex, PlanError};
+use plimsoll_balance::{ClusterIndex, EngineRules, LayerSpec, ModelIndex, PlanError, PlanOptions};
+use plimsoll_cluster::GpuBackend;
 use plimsoll_units::{Bytes, BytesPerSec};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -115,4 +116,55 @@ fn layers_may_come_in_any_order_and_must_be_a_row() {
         let huge = specs(&[(u64::MAX, u64::MAX * read, true), (1, read, true)]);
         assert!(matches!(ModelIndex::new(&huge), Err(PlanError::Overflow { .. })));
     }
+}
+
+proptest! {
+    #[test]
+    fn devices_stay_in_order_through_any_changes(
+        changes in vec((0_u32..12, prop::option::weighted(0.8, (0_u64..6, 0_u64..4))), 0..60),
+    ) {
+        let name = |n: u32| kit::device_ref(&format!("n{}", n / 3), &format!("d{}", n % 3));
+        let mut index = ClusterIndex::new();
+        let mut plain = std::collections::BTreeMap::new();
+        for (device, change) in changes {
+            match change {
+                Some((room, rate)) => {
+                    index.set(name(device), Bytes::new(room), BytesPerSec::new(rate));
+                    plain.insert(name(device), (Bytes::new(room), BytesPerSec::new(rate)));
+                }
+                None => prop_assert_eq!(index.remove(&name(device)), plain.remove(&name(device)).is_some()),
+            }
+        }
+        // The same as built from nothing, and as sorted by hand.
+        let built = ClusterIndex::from_devices(plain.iter().map(|(n, &(room, rate))| (n.clone(), room, rate)));
+        prop_assert_eq!(index.largest_first(), built.largest_first());
+        prop_assert_eq!(index.fastest_first(), built.fastest_first());
+        prop_assert!(index.kinds().eq(built.kinds()));
+        prop_assert_eq!(index.kinds().map(|kind| kind.2).sum::<usize>(), index.len());
+        let mut sorted: Vec<_> = plain.iter().collect();
+        sorted.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+        prop_assert!(index.largest_first().iter().eq(sorted.iter().map(|(name, _)| *name)));
+        sorted.sort_by(|(a, (r, s)), (b, (q, t))| t.cmp(s).then(q.cmp(r)).then(a.cmp(b)));
+        prop_assert!(index.fastest_first().iter().eq(sorted.iter().map(|(name, _)| *name)));
+        for (name, held) in &plain {
+            prop_assert_eq!(index.get(name), Some(*held));
+        }
+    }
+}
+
+#[test]
+fn an_index_of_a_snapshot_holds_what_a_plan_may_use() {
+    let card = |id: &str, bandwidth| kit::device(id, &format!("p{id}"), GpuBackend::Cuda, bandwidth);
+    let (a, b) = (card("d0", Some(10)), card("d1", Some(20)));
+    let mut snapshot = kit::snapshot(vec![
+        kit::node("a", vec![kit::pool("pd0", 6)], vec![a.clone()]),
+        kit::node("b", vec![kit::pool("pd0", 9), kit::pool("pd1", 4)], vec![a.clone(), b]),
+        kit::node("c", vec![kit::pool("pd0", 50)], vec![a]),
+    ]);
+    snapshot.nodes[2].drained = true;
+    let index =
+        ClusterIndex::from_snapshot(&snapshot, &EngineRules::none(), &PlanOptions::default()).expect("sound");
+    let names: Vec<String> = index.largest_first().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["b/d0", "a/d0", "b/d1"]);
+    assert_eq!(index.kinds().len(), 3);
 }
