@@ -45,11 +45,16 @@ pub struct Instance {
 impl Instance {
     /// `layers` layers on `devices` devices which hold 1.6 times as much as there is.
     pub fn new(seed: u64, layers: u32, devices: u32) -> Self {
+        Self::tight(seed, layers, devices, 160)
+    }
+
+    /// The same where they hold so many per cent of what there is.
+    pub fn tight(seed: u64, layers: u32, devices: u32, percent: u64) -> Self {
         let mut random = Random::new(seed);
         let cards: Vec<(u64, u64)> =
             (0..devices).map(|_| CARDS[usize::try_from(random.below(8)).unwrap_or(0)]).collect();
         let total: u64 = cards.iter().map(|card| card.0 * 1_000_000_000).sum();
-        let mean = total * 10 / 16 / u64::from(layers.max(1));
+        let mean = total / percent.max(1) * 100 / u64::from(layers.max(1));
         let size = |random: &mut Random| Bytes::new(mean * (50 + random.below(101)) / 100);
         Self {
             layers: (0..layers).map(|index| LayerSpec::of_weights(index, size(&mut random))).collect(),

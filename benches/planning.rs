@@ -2,16 +2,19 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ghostlink_core::cluster::ClusterState;
 use ghostlink_core::load_balance::{LoadBalanceConfig, LoadBalancer};
 use ghostlink_core::protocol::NodeResources;
 use plimsoll_balance::{
-    Charges, EngineRules, HostUse, ModelIndex, Objective, PlanOptions, StageCharges, Workload, plan,
+    Charges, ClusterIndex, EngineRules, HostUse, ModelIndex, Objective, PlanOptions, StageCharges, Workload,
+    plan,
 };
-use plimsoll_benches::{INSTANCES, Instance};
-use plimsoll_units::Bytes;
+use plimsoll_benches::{INSTANCES, Instance, Random};
+use plimsoll_cluster::ClusterSnapshot;
+use plimsoll_units::{Bytes, DeviceId, DeviceRef, NodeId};
 
 fn instances(layers: u32, devices: u32) -> Vec<Instance> {
     (0..INSTANCES).map(|seed| Instance::new(seed, layers, devices)).collect()
@@ -70,33 +73,117 @@ fn peer(instance: &Instance) -> (LoadBalancer, Vec<ghostlink_core::planning::Lay
     (LoadBalancer::new(cluster, LoadBalanceConfig::default()), layers.collect())
 }
 
-fn min_max(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("min-max");
-    for devices in [4, 100, 1_000] {
-        let inputs = instances(10_000, devices);
-        let warm: Vec<_> =
-            inputs.iter().map(|i| (ModelIndex::new(&i.layers).expect("layers in a row"), i)).collect();
+/// Layers and devices of the rows that show how time grows.
+const SIZES: [(u32, u32); 13] = [
+    (80, 4),
+    (80, 8),
+    (1_000, 4),
+    (1_000, 100),
+    (1_000, 1_000),
+    (10_000, 4),
+    (10_000, 100),
+    (10_000, 1_000),
+    (10_000, 10_000),
+    (100_000, 4),
+    (100_000, 100),
+    (100_000, 1_000),
+    (100_000, 10_000),
+];
+
+/// What every pass over layers costs at least: tells how fast a machine is.
+fn machine(criterion: &mut Criterion) {
+    let mut random = Random::new(1);
+    let pairs: Vec<(u64, u64)> =
+        (0..10_000).map(|_| (random.below(1 << 40), random.below(1 << 40))).collect();
+    criterion.benchmark_group("machine").bench_function(
+        BenchmarkId::new("add up 16 bytes each", pairs.len()),
+        |bencher| {
+            bencher.iter(|| black_box(&pairs).iter().fold(0_u64, |sum, (a, b)| sum.wrapping_add(a ^ b)));
+        },
+    );
+}
+
+fn warm(instances: &[Instance]) -> Vec<(ModelIndex, ClusterIndex)> {
+    let device = |number: usize| DeviceRef {
+        node: NodeId::new(format!("n{number:05}")).expect("a legal name"),
+        device: DeviceId::new("d").expect("a legal name"),
+    };
+    let index = |instance: &Instance| {
+        let devices = instance.budgets.iter().zip(&instance.rates).enumerate();
+        (
+            ModelIndex::new(&instance.layers).expect("layers in a row"),
+            ClusterIndex::from_devices(devices.map(|(number, (&room, &rate))| (device(number), room, rate))),
+        )
+    };
+    instances.iter().map(index).collect()
+}
+
+/// How time grows with layers and devices, from handles that are kept.
+fn growth(criterion: &mut Criterion) {
+    for (layers, devices) in SIZES {
+        let inputs = warm(&instances(layers, devices));
+        let size = format!("{layers}x{devices}");
         let mut ends = Vec::new();
-        group.bench_function(BenchmarkId::new("given order, exact", format!("10000x{devices}")), |bencher| {
-            cycled(bencher, &warm, |(index, input)| {
-                black_box(index.min_max_in_order(black_box(&input.budgets), &input.rates, &mut ends));
+        criterion.benchmark_group("fit").bench_function(BenchmarkId::new("warm", &size), |bencher| {
+            cycled(bencher, &inputs, |(model, cluster)| {
+                black_box(cluster.fit(black_box(model), &mut ends));
+            });
+        });
+        criterion.benchmark_group("min-max").bench_function(
+            BenchmarkId::new("given order, exact", &size),
+            |bencher| {
+                cycled(bencher, &inputs, |(model, cluster)| {
+                    black_box(cluster.min_max(black_box(model), &mut ends));
+                });
+            },
+        );
+    }
+}
+
+/// Whole plans where the order is free.
+fn order_free(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("order free");
+    let throughput = PlanOptions { objective: Objective::Throughput, ..PlanOptions::default() };
+    let sizes = [("exact", 80, 8), ("exact", 80, 12), ("exact", 80, 16), ("sampled", 10_000, 1_000)];
+    for (name, layers, devices) in sizes {
+        let inputs: Vec<_> = instances(layers, devices).iter().map(posed).collect();
+        group.sample_size(if devices > 12 { 10 } else { 50 });
+        group.bench_function(BenchmarkId::new(name, format!("{layers}x{devices}")), |bencher| {
+            cycled(bencher, &inputs, |(snapshot, workload)| {
+                let _ = black_box(plan(black_box(snapshot), workload, &EngineRules::none(), &throughput));
+            });
+        });
+    }
+    let fit = PlanOptions { objective: Objective::Fit, ..PlanOptions::default() };
+    let inputs: Vec<_> = (0..INSTANCES).map(|seed| posed(&Instance::tight(seed, 80, 12, 102))).collect();
+    group.bench_function(BenchmarkId::new("fit with 2 % to spare", "80x12"), |bencher| {
+        cycled(bencher, &inputs, |(snapshot, workload)| {
+            let _ = black_box(plan(black_box(snapshot), workload, &EngineRules::none(), &fit));
+        });
+    });
+    let latency = PlanOptions { objective: Objective::Latency, ..PlanOptions::default() };
+    for (layers, devices) in [(80, 8), (1_000, 100), (10_000, 1_000)] {
+        let inputs: Vec<_> = instances(layers, devices).iter().map(posed).collect();
+        group.sample_size(if devices > 12 { 10 } else { 50 });
+        group.bench_function(BenchmarkId::new("latency", format!("{layers}x{devices}")), |bencher| {
+            cycled(bencher, &inputs, |(snapshot, workload)| {
+                let _ = black_box(plan(black_box(snapshot), workload, &EngineRules::none(), &latency));
             });
         });
     }
     group.finish();
 }
 
+/// An instance as planners take it.
+fn posed(instance: &Instance) -> (ClusterSnapshot, Workload) {
+    let workload = Workload { activation_bytes: Bytes::kib(16), ..Workload::uniform(instance.footprint()) };
+    (instance.snapshot().expect("legal names"), workload)
+}
+
 /// Whole plans, from snapshot to stages.
 fn whole(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("plan 80x8");
-    let inputs: Vec<_> = (0..INSTANCES)
-        .map(|seed| {
-            let instance = Instance::new(seed, 80, 8);
-            let workload =
-                Workload { activation_bytes: Bytes::kib(16), ..Workload::uniform(instance.footprint()) };
-            (instance.snapshot().expect("legal names"), workload)
-        })
-        .collect();
+    let inputs: Vec<_> = instances(80, 8).iter().map(posed).collect();
     let rules = EngineRules::none();
     for objective in [Objective::Fit, Objective::Throughput, Objective::Latency, Objective::Balanced] {
         let options = PlanOptions { objective, ..PlanOptions::default() };
@@ -146,5 +233,12 @@ fn around_a_host(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, distribute, min_max, whole);
+criterion_group! {
+    name = benches;
+    // Many rows: less time for each than by default.
+    config = Criterion::default()
+        .warm_up_time(Duration::from_secs(1))
+        .measurement_time(Duration::from_secs(3));
+    targets = machine, distribute, growth, order_free, whole
+}
 criterion_main!(benches);

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores talk to the person who typed them")]
 
 mod bench;
+mod debian;
 mod fix;
 mod fuzz;
 mod layers;
@@ -35,6 +36,8 @@ enum Chore {
     Fuzz(fuzz::FuzzArgs),
     /// Run benches and print medians, fast ends and ratios to their peers.
     Bench(bench::BenchArgs),
+    /// Count the instructions of the hottest paths and hold them against what is kept.
+    Instructions(bench::InstructionArgs),
     /// Check that a version can be released; `--execute` tags it.
     Release(release::ReleaseArgs),
     /// Format and apply what clippy can repair by itself.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Instructions(args) => bench::run_instructions(&args),
         Chore::Release(args) => release::run(&args),
         Chore::Fix => fix::run(),
     };

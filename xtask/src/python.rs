@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::shell;
+use crate::{debian, shell};
 
 /// The interpreter with the packages of `.config/python.txt`, and the model of `.config/models.txt`.
 #[derive(Debug)]
@@ -56,27 +56,10 @@ fn make_environment(home: &Path) -> Result<()> {
         shell::quiet(&mut venv)
     };
     let Err(first) = make("python3") else { return Ok(()) };
-    let install = format!("apt-get install -y {}", DEBIAN.join(" "));
-    if !Path::new("/etc/debian_version").exists() {
-        return Err(first.context("there is no Python 3 with its venv module; install it, then repeat"));
-    }
-    if !is_root() {
-        return Err(first.context(format!("there is no Python 3 with its venv module; type: sudo {install}")));
-    }
-    println!("{install}");
-    let apt = || {
-        let mut apt = shell::program("apt-get");
-        apt.env("DEBIAN_FRONTEND", "noninteractive").arg("-qq");
-        apt
-    };
-    shell::quiet(apt().arg("update"))?;
-    shell::quiet(apt().args(["install", "-y", "--no-install-recommends"]).args(DEBIAN))?;
+    debian::install(DEBIAN)
+        .with_context(|| format!("there is no Python 3 with its venv module ({first:#})"))?;
     // A `python3` that comes first in PATH need not be Debian's, and only Debian's has just been completed.
     make("/usr/bin/python3").or_else(|_| make("python3")).map(|_| ())
-}
-
-fn is_root() -> bool {
-    shell::quiet(shell::program("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
 /// The first model file below the environment's packages, by path.
