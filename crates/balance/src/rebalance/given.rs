@@ -129,11 +129,6 @@ impl<'a> Given<'a> {
         self.numbers.get(device).copied()
     }
 
-    /// The place of a device of the fleet.
-    pub(crate) fn of_candidate(&self, device: usize) -> usize {
-        self.number(&self.context.fleet.devices[device].device).unwrap_or(0)
-    }
-
     /// The place of the main host.
     pub(crate) fn of_host(&self) -> Option<usize> {
         self.number(&self.context.fleet.host.as_ref()?.place.device)
@@ -368,11 +363,6 @@ impl Lay {
     /// Whether the input lies on a place.
     pub(crate) fn has_input(&self, place: usize) -> bool {
         self.runs.first().is_some_and(|run| run.place == place && run.parts.start == 0)
-    }
-
-    /// What the engine takes beside on a place.
-    pub(crate) fn own(&self, place: usize) -> u64 {
-        self.runs.iter().filter(|run| run.place == place).map(|run| run.own).fold(0, u64::saturating_add)
     }
 }
 

@@ -4,8 +4,49 @@ use crate::core::as_f64;
 use crate::core::chain::Chain;
 use crate::core::minmax::most_within;
 
-/// A number of bytes, or a difference of two: sums of bytes are below 2^64.
-pub(crate) type Moved = i128;
+/// Numbers of bytes and their differences.
+trait Count: Copy + Ord {
+    /// More than any answer.
+    const NONE: Self;
+    fn of(bytes: u64) -> Self;
+    fn more(self, other: Self) -> Self;
+    fn less(self, other: Self) -> Self;
+}
+
+impl Count for i64 {
+    const NONE: Self = Self::MAX;
+
+    #[inline]
+    fn of(bytes: u64) -> Self {
+        bytes.cast_signed()
+    }
+
+    #[inline]
+    fn more(self, other: Self) -> Self {
+        self + other
+    }
+
+    #[inline]
+    fn less(self, other: Self) -> Self {
+        self - other
+    }
+}
+
+impl Count for i128 {
+    const NONE: Self = Self::MAX;
+
+    fn of(bytes: u64) -> Self {
+        Self::from(bytes)
+    }
+
+    fn more(self, other: Self) -> Self {
+        self + other
+    }
+
+    fn less(self, other: Self) -> Self {
+        self - other
+    }
+}
 
 /// More states than this are not searched: see [`Line::fewest_moved`].
 const STATES: usize = 40_000_000;
@@ -52,10 +93,57 @@ impl Seat<'_> {
 
     /// What has to be sent for the items before `at`, but for those that are here: between two places, the difference.
     #[inline]
-    fn sent_before(&self, at: usize) -> Moved {
+    fn sent_before(&self, at: usize) -> u64 {
         let (first, last) = self.holds;
-        let stays = self.sent[at.clamp(first, last)] - self.sent[first];
-        Moved::from(self.sent[at]) - Moved::from(stays)
+        self.sent[at] - (self.sent[at.clamp(first, last)] - self.sent[first])
+    }
+
+    /// The best run here to every end of a row, from any start of the row before.
+    fn runs<N: Count>(
+        &self,
+        most: u64,
+        price: N,
+        (low, before): (usize, &[N]),
+        (first, row): (usize, &mut [N]),
+        from: &mut [u32],
+        queue: &mut Vec<(usize, N)>,
+    ) {
+        let (sums, costs) = (self.chain.sums(), self.chain.costs());
+        let items = self.chain.items();
+        queue.clear();
+        let (mut head, mut next) = (0, low);
+        for ((value, from), end) in row.iter_mut().zip(from).zip(first..) {
+            while next < end && next - low < before.len() {
+                let reached = before[next - low];
+                if reached != N::NONE {
+                    let key = reached.less(N::of(self.sent_before(next)));
+                    while queue.len() > head && queue[queue.len() - 1].1 > key {
+                        queue.pop();
+                    }
+                    queue.push((next, key));
+                }
+                next += 1;
+            }
+            if end < items {
+                // Where nothing at the ends counts, what a run takes and costs are differences of sums.
+                let least = sums[end].saturating_sub(self.room);
+                let cheapest = costs[end].saturating_sub(most);
+                while head < queue.len() && (sums[queue[head].0] < least || costs[queue[head].0] < cheapest) {
+                    head += 1;
+                }
+            } else {
+                while head < queue.len() && !self.takes(queue[head].0, end, Some(most)) {
+                    head += 1;
+                }
+            }
+            if let Some(&(start, key)) = queue.get(head) {
+                let sent = key.more(N::of(self.sent_before(end))).more(price);
+                if sent < *value {
+                    *value = sent;
+                    *from = to_u32(start);
+                }
+            }
+        }
     }
 
     fn cost(&self, start: usize, end: usize) -> f64 {
@@ -102,7 +190,7 @@ impl Line<'_> {
     /// What has to be sent to a slot for items to lie there.
     pub(crate) fn sent(&self, at: usize, start: usize, end: usize) -> u64 {
         let seat = &self.seats[at];
-        u64::try_from(seat.sent_before(end) - seat.sent_before(start)).unwrap_or(0)
+        seat.sent_before(end) - seat.sent_before(start)
     }
 
     /// Where each slot has to end at least, and may end at most, for the items that have their place.
@@ -300,22 +388,20 @@ impl Line<'_> {
     /// The same where the slots are too many to count: each used one has a price, and the least price is taken under which
     /// few enough are used.
     fn with_few(&self, most: &[Option<u64>], windows: &Windows, limit: usize) -> Option<Ends> {
-        let all: Moved = self.seats.iter().map(|seat| Moved::from(seat.sent[self.items])).max()? + 1;
-        let (mut low, mut high, mut best) = (0, all, None);
-        for _ in 0..70 {
-            let price = low + (high - low) / 2;
+        let all = self.seats.iter().map(|seat| seat.sent[self.items]).max()?.saturating_add(1);
+        let few = |price| {
             let tried = self.table(most, windows, 1, price)?;
-            if self.used(&tried.ends) <= limit {
-                best = Some(Ends { exact: false, ..tried });
-                high = price;
-            } else {
-                low = price + 1;
-            }
-            if low > high || price == high && best.is_some() {
-                break;
+            (self.used(&tried.ends) <= limit).then_some(Ends { exact: false, ..tried })
+        };
+        let (mut low, mut high, mut best) = (0, all, few(all)?);
+        while low < high {
+            let price = low + (high - low) / 2;
+            match few(price) {
+                Some(found) => (high, best) = (price, found),
+                None => low = price + 1,
             }
         }
-        best
+        Some(best)
     }
 
     fn used(&self, ends: &[usize]) -> usize {
@@ -334,74 +420,76 @@ impl Line<'_> {
     pub(crate) fn moved(&self, ends: &[usize]) -> u64 {
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let runs = self.seats.iter().zip(starts.zip(ends)).filter(|(_, (start, end))| start < *end);
-        let moved: Moved =
-            runs.map(|(seat, (start, &end))| seat.sent_before(end) - seat.sent_before(start)).sum();
-        u64::try_from(moved).unwrap_or(u64::MAX)
+        runs.map(|(seat, (start, &end))| seat.sent_before(end) - seat.sent_before(start))
+            .fold(0, u64::saturating_add)
     }
 
     /// The dynamic programme with `levels` counts of used slots, or with one and a price for each used slot.
-    fn table(&self, most: &[Option<u64>], windows: &Windows, levels: usize, price: Moved) -> Option<Ends> {
-        const NONE: Moved = Moved::MAX;
+    fn table(&self, most: &[Option<u64>], windows: &Windows, levels: usize, price: u64) -> Option<Ends> {
+        let slots = u64::try_from(self.seats.len()).unwrap_or(u64::MAX);
+        let all = self.seats.iter().map(|seat| seat.sent[self.items]).fold(0, u64::max);
+        let largest = price.checked_mul(slots).and_then(|prices| prices.checked_add(all));
+        // Whatever is added up below is less than this and one more run: mostly it fits into a word.
+        if largest.is_some_and(|largest| largest < 1 << 61) {
+            self.table_of::<i64>(most, windows, levels, price)
+        } else {
+            self.table_of::<i128>(most, windows, levels, price)
+        }
+    }
+
+    fn table_of<N: Count>(
+        &self,
+        most: &[Option<u64>],
+        windows: &Windows,
+        levels: usize,
+        price: u64,
+    ) -> Option<Ends> {
         let counts = levels > 1;
-        let mut before = vec![NONE; levels];
-        before[0] = 0;
+        let price = N::of(price);
+        let mut before = vec![N::NONE; levels];
+        before[0] = N::of(0);
         let (mut low, mut high) = (0, 0);
         let mut from: Vec<u32> = Vec::new();
         let mut rows = Vec::with_capacity(self.seats.len());
-        let mut queue: Vec<(usize, Moved)> = Vec::new();
+        let mut queue: Vec<(usize, N)> = Vec::new();
+        let mut row: Vec<N> = Vec::new();
         for (at, seat) in self.seats.iter().enumerate() {
             let (first, last) = (windows.low[at], windows.high[at]);
-            let width = last - first + 1;
-            let mut row = vec![NONE; width * levels];
+            let (width, old_width) = (last - first + 1, high - low + 1);
             let offset = from.len();
             rows.push(offset);
+            row.clear();
+            row.resize(width * levels, N::NONE);
             from.resize(offset + width * levels, u32::MAX);
-            let old_width = high - low + 1;
             for level in 0..levels {
-                let (source, target) = if counts { (level.checked_sub(1), level) } else { (Some(0), 0) };
-                queue.clear();
-                let (mut head, mut next) = (0, low);
-                for end in first..=last {
-                    let cell = target * width + end - first;
-                    // An empty slot leaves things as they are.
-                    if (low..=high).contains(&end) {
-                        row[cell] = before[target * old_width + end - low];
-                        from[offset + cell] = to_u32(end);
-                    }
-                    let Some(source) = source else { continue };
-                    while next < end && next <= high {
-                        let value = before[source * old_width + next - low];
-                        if value != NONE {
-                            let key = value - seat.sent_before(next);
-                            while queue.len() > head && queue[queue.len() - 1].1 > key {
-                                queue.pop();
-                            }
-                            queue.push((next, key));
-                        }
-                        next += 1;
-                    }
-                    while head < queue.len() && !seat.takes(queue[head].0, end, most[at]) {
-                        head += 1;
-                    }
-                    if let Some(&(start, key)) = queue.get(head) {
-                        let value = key + seat.sent_before(end) + price;
-                        if value < row[cell] {
-                            row[cell] = value;
-                            from[offset + cell] = to_u32(start);
-                        }
-                    }
+                // An empty slot leaves things as they are.
+                let kept = low.max(first)..(high + 1).min(last + 1);
+                for end in kept {
+                    row[level * width + end - first] = before[level * old_width + end - low];
+                    from[offset + level * width + end - first] = to_u32(end);
                 }
+                let source = if counts { level.checked_sub(1) } else { Some(0) };
+                let (Some(source), Some(most)) = (source, most[at]) else { continue };
+                let cells = level * width..(level + 1) * width;
+                seat.runs(
+                    most,
+                    price,
+                    (low, &before[source * old_width..(source + 1) * old_width]),
+                    (first, &mut row[cells.clone()]),
+                    &mut from[offset + cells.start..offset + cells.end],
+                    &mut queue,
+                );
             }
-            before = row;
+            std::mem::swap(&mut before, &mut row);
             (low, high) = (first, last);
         }
         self.backtrack(&before, &from, &rows, windows, levels)
     }
 
     /// The ends of the best answer of the table.
-    fn backtrack(
+    fn backtrack<N: Count>(
         &self,
-        last_row: &[Moved],
+        last_row: &[N],
         from: &[u32],
         rows: &[usize],
         windows: &Windows,
@@ -411,7 +499,7 @@ impl Line<'_> {
         let mut width = windows.high[count - 1] - windows.low[count - 1] + 1;
         let at_end = |level: usize| last_row[level * width + self.items - windows.low[count - 1]];
         let mut level = (0..levels).min_by_key(|&level| (at_end(level), level))?;
-        if at_end(level) == Moved::MAX {
+        if at_end(level) == N::NONE {
             return None;
         }
         let mut ends = vec![0; count];

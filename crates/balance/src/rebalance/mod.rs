@@ -1,5 +1,6 @@
 //! From the plan in force to a better one with few bytes moved.
 
+mod cut;
 mod error;
 mod find;
 mod given;
@@ -7,9 +8,12 @@ mod hysteresis;
 mod in_order;
 mod line;
 mod mover;
+mod plot;
 mod schedule;
 mod stream;
+mod told;
 mod types;
+mod yard;
 
 pub use error::RebalanceError;
 pub use hysteresis::{Decision, Hold, Hysteresis, decide};
