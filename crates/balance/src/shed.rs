@@ -64,7 +64,7 @@ fn share(capacity: u64, percent: u64) -> u64 {
 fn by_bytes(rooms: &[Room<'_>], sources: &[usize], limit: usize) -> Vec<Transfer> {
     let targets = (0..rooms.len()).filter(|&at| rooms[at].has_more_than(HIGH));
     // The most available first; of those with as much, the one of the smaller name, which a snapshot lists first.
-    let mut targets: BinaryHeap<(u64, Reverse<(&str, &str)>, usize)> =
+    let mut targets: BinaryHeap<_> =
         targets.map(|at| (rooms[at].available, Reverse(rooms[at].id()), at)).collect();
     let mut transfers = Vec::new();
     for &source in sources {

@@ -42,7 +42,7 @@ pub(crate) struct Finder<'a> {
     pub(crate) orders: Vec<Vec<usize>>,
     /// What moves under way keep of each pool.
     pub(crate) withheld: BTreeMap<usize, u64>,
-    /// What has to lie on each device of the fleet, as places of layers; moves under way end there.
+    /// The parts that have to lie on each device of the fleet: pinned ones, and those that are under way to it.
     pub(crate) musts: BTreeMap<usize, Range<usize>>,
     /// How many layers the main host has to hold at least.
     pub(crate) host_must: usize,
@@ -76,7 +76,7 @@ impl<'a> Finder<'a> {
                 let held = finder.withheld.entry(pool).or_insert(0);
                 *held = held.saturating_add(given.size_with(*from, parts, from_input));
             }
-            finder.must(*to, given.layers(parts));
+            finder.must(*to, parts.clone());
         }
         for pin in &context.options.pins {
             let at = |index: u32| {
@@ -85,19 +85,19 @@ impl<'a> Finder<'a> {
             let all = context.items.layers();
             let layers = at(pin.layers.start).min(all)..at(pin.layers.end).min(all);
             if let (Some(place), false) = (given.number(&pin.device), layers.is_empty()) {
-                finder.must(place, layers);
+                finder.must(place, layers.start + 1..layers.end + 1);
             }
         }
         finder.choices = finder.choices();
         finder
     }
 
-    fn must(&mut self, place: usize, layers: Range<usize>) {
+    fn must(&mut self, place: usize, parts: Range<usize>) {
         match self.given.places[place].candidate {
-            Some(None) => self.host_must = self.host_must.max(layers.end),
+            Some(None) => self.host_must = self.host_must.max(self.given.layers(&parts).end),
             Some(Some(device)) => {
-                let must = self.musts.entry(device).or_insert_with(|| layers.clone());
-                *must = must.start.min(layers.start)..must.end.max(layers.end);
+                let must = self.musts.entry(device).or_insert_with(|| parts.clone());
+                *must = must.start.min(parts.start)..must.end.max(parts.end);
             }
             None => {}
         }
@@ -106,13 +106,14 @@ impl<'a> Finder<'a> {
     /// Whether a draft has everything where it has to be.
     fn keeps_musts(&self, draft: &Draft) -> bool {
         let holds = |device: usize, must: &Range<usize>| {
-            draft
-                .devices
-                .iter()
-                .any(|(d, layers, _)| *d == device && layers.start <= must.start && must.end <= layers.end)
+            draft.devices.iter().enumerate().any(|(at, (d, layers, head))| {
+                let input = at == 0 && self.context.fleet.host.is_none();
+                let first = if input { 0 } else { layers.start + 1 };
+                let last = layers.end + if *head { 2 } else { 1 };
+                *d == device && first <= must.start && must.end <= last
+            })
         };
-        self.host_must <= draft.host
-            && self.musts.iter().all(|(device, must)| must.is_empty() || holds(*device, must))
+        self.host_must <= draft.host && self.musts.iter().all(|(device, must)| holds(*device, must))
     }
 
     /// Where several devices of the orders share a pool, every way to use one of each.
@@ -149,8 +150,7 @@ impl<'a> Finder<'a> {
     fn shared(&self) -> bool {
         let host = self.context.fleet.host.as_ref().map(|host| host.place.pool);
         let shares = |&device: &usize| Some(self.context.fleet.devices[device].pool) == host;
-        self.choices.iter().any(Option::is_some)
-            || self.orders.first().into_iter().flatten().any(|device| shares(device))
+        self.choices.iter().any(Option::is_some) || self.orders.first().into_iter().flatten().any(shares)
     }
 
     /// Every line behind a cut.

@@ -101,8 +101,7 @@ impl Seat<'_> {
     /// The best run here to every end of a row, from any start of the row before.
     fn runs<N: Count>(
         &self,
-        most: u64,
-        price: N,
+        (most, price): (u64, N),
         (low, before): (usize, &[N]),
         (first, row): (usize, &mut [N]),
         from: &mut [u32],
@@ -472,8 +471,7 @@ impl Line<'_> {
                 let (Some(source), Some(most)) = (source, most[at]) else { continue };
                 let cells = level * width..(level + 1) * width;
                 seat.runs(
-                    most,
-                    price,
+                    (most, price),
                     (low, &before[source * old_width..(source + 1) * old_width]),
                     (first, &mut row[cells.clone()]),
                     &mut from[offset + cells.start..offset + cells.end],

@@ -101,7 +101,7 @@ impl Plot<'_> {
 
     /// Acts as steps; layers in a row that go the same way are one.
     fn steps(&self, changes: &[Change], yard: &Yard, acts: &[Act]) -> Vec<Step> {
-        let mut runs: Vec<(u8, Option<usize>, Option<usize>, Range<usize>)> = Vec::new();
+        let mut runs: Vec<Copy> = Vec::new();
         let way = |act: Act| way(yard, act);
         let mut sorted: Vec<Act> = acts.to_vec();
         sorted.sort_by_key(|&act| (way(act).0 != DROP, changes[act.parcel()].parts.start));
@@ -216,6 +216,9 @@ const MOVE: u8 = 0;
 const SPILL: u8 = 1;
 const LOAD: u8 = 2;
 const DROP: u8 = 3;
+
+/// What is done at once: what kind of act, from which dock, to which, and the parts.
+pub(crate) type Copy = (u8, Option<usize>, Option<usize>, Range<usize>);
 
 /// What an act is, from which dock and to which.
 pub(crate) fn way(yard: &Yard, act: Act) -> (u8, Option<usize>, Option<usize>) {
