@@ -259,6 +259,8 @@ impl<'a> Finder<'a> {
         let limit = self.context.limit;
         match self.context.options.objective {
             Objective::Throughput => line.least_bound(limit).map(|value| value.max(cut.pace)),
+            // What a device takes of the host's pool makes the host's own share larger: that is known only afterwards.
+            Objective::Balanced if self.shared() => self.evenest(cut, line, devices).map(|found| found.plan.value),
             Objective::Balanced => line.least_bound(limit).map(|value| value.max(cut.share)),
             Objective::Fit => {
                 let count = u64::try_from(line.fewest(limit)?).unwrap_or(u64::MAX);
@@ -270,6 +272,13 @@ impl<'a> Finder<'a> {
                 streams.least(0.0).map(|found| found.seconds + cut.pace)
             }
         }
+    }
+
+    /// The placement of a line with the smallest largest share, with all its numbers.
+    fn evenest(&self, cut: &Cut, line: &Line<'_>, devices: &[usize]) -> Option<Found> {
+        let bound = line.least_bound(self.context.limit)?;
+        let ends = line.fewest_moved(bound, self.context.limit)?;
+        self.weigh(self.draft(cut, devices, &ends.ends), false)
     }
 
     fn groups(&self, devices: &[usize]) -> Vec<usize> {
@@ -309,6 +318,9 @@ impl<'a> Finder<'a> {
                 break;
             }
             for (line, devices) in self.lines(&cut) {
+                if context.options.objective == Objective::Balanced && self.shared() {
+                    offer(self.evenest(&cut, &line, &devices));
+                }
                 let (ends, proven) = match self.fewest_of(&cut, &line, &devices, bound) {
                     Some(found) => found,
                     None => continue,

@@ -11,6 +11,7 @@ mod mover;
 mod plot;
 mod schedule;
 mod stream;
+mod table;
 mod told;
 mod types;
 mod yard;
