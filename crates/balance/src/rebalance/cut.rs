@@ -131,7 +131,9 @@ impl Finder<'_> {
             let own = charges.each.get().saturating_add(context.items.classes[class].each_device);
             let held = self.withheld.get(&device.pool).copied().unwrap_or(0);
             let budget = pool.min(device.limit);
-            let room = pool.saturating_sub(held).min(device.limit).saturating_sub(own);
+            let on_place = self.given.number(&device.device).and_then(|place| self.withheld_on.get(&place));
+            let limit = device.limit.saturating_sub(on_place.copied().unwrap_or(0));
+            let room = pool.saturating_sub(held).min(limit).saturating_sub(own);
             let (fixed, rate) =
                 if context.timed() { (0, context.rate(device)) } else { (own, as_f64(budget.max(1))) };
             let holds = self.held.get(&number).map_or((0, 0), |parts| self.items_of(&cut.fold, parts));

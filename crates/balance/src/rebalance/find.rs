@@ -40,8 +40,9 @@ pub(crate) struct Finder<'a> {
     pub(crate) given: &'a Given<'a>,
     /// Devices of the fleet in the orders that keep that of the plan.
     pub(crate) orders: Vec<Vec<usize>>,
-    /// What moves under way keep of each pool.
+    /// What moves under way keep of each pool, and on each place.
     pub(crate) withheld: BTreeMap<usize, u64>,
+    pub(crate) withheld_on: BTreeMap<usize, u64>,
     /// The parts that have to lie on each device of the fleet: pinned ones, and those that are under way to it.
     pub(crate) musts: BTreeMap<usize, Range<usize>>,
     /// How many layers the main host has to hold at least.
@@ -60,6 +61,7 @@ impl<'a> Finder<'a> {
             given,
             orders: orders(given),
             withheld: BTreeMap::new(),
+            withheld_on: BTreeMap::new(),
             musts: BTreeMap::new(),
             host_must: 0,
             held: BTreeMap::new(),
@@ -72,9 +74,12 @@ impl<'a> Finder<'a> {
         }
         for (parts, from, to) in &given.in_flight {
             let from_input = given.old.has_input(*from);
+            let size = given.size_with(*from, parts, from_input);
+            let on_place = finder.withheld_on.entry(*from).or_insert(0);
+            *on_place = on_place.saturating_add(size);
             if let Some(pool) = given.places[*from].pool {
                 let held = finder.withheld.entry(pool).or_insert(0);
-                *held = held.saturating_add(given.size_with(*from, parts, from_input));
+                *held = held.saturating_add(size);
             }
             finder.must(*to, parts.clone());
         }
@@ -203,6 +208,16 @@ impl<'a> Finder<'a> {
                 return None;
             }
         }
+        for stage in &plan.stages {
+            let place = self.given.number(&stage.device);
+            let held = place.and_then(|place| self.withheld_on.get(&place).map(|held| (place, *held)));
+            let over = |(place, held): (usize, u64)| {
+                stage.used_bytes().get().saturating_add(held) > self.given.places[place].limit
+            };
+            if held.is_some_and(over) {
+                return None;
+            }
+        }
         let lay = lay(self.given, &plan);
         let (moved, loaded) = self.given.bytes(&lay);
         Some(Found { plan, lay, moved, loaded, exact })
@@ -260,7 +275,9 @@ impl<'a> Finder<'a> {
         match self.context.options.objective {
             Objective::Throughput => line.least_bound(limit).map(|value| value.max(cut.pace)),
             // What a device takes of the host's pool makes the host's own share larger: that is known only afterwards.
-            Objective::Balanced if self.shared() => self.evenest(cut, line, devices).map(|found| found.plan.value),
+            Objective::Balanced if self.shared() => {
+                self.evenest(cut, line, devices).map(|found| found.plan.value)
+            }
             Objective::Balanced => line.least_bound(limit).map(|value| value.max(cut.share)),
             Objective::Fit => {
                 let count = u64::try_from(line.fewest(limit)?).unwrap_or(u64::MAX);
