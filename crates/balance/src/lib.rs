@@ -12,6 +12,8 @@
 //!   [`Objective::Fit`] and [`Objective::Balanced`] with a main host it is over plans with as few layers on the host as
 //!   possible.
 //! - A refusal says what is proven: "it cannot fit" always comes with a reason that can be checked.
+//! - [`rebalance_plan()`] keeps the order of the plan in force, and no step of its schedule adds to a pool more than its
+//!   budget leaves. Moves that are under way count in every later answer.
 //! - [`audit()`] shares no code with the planners.
 //!
 //! ```
@@ -75,8 +77,11 @@ mod keep;
 mod links;
 mod plan;
 mod price;
+mod rebalance;
 mod refuse;
 mod search;
+mod shed;
+mod skew;
 mod stopped;
 mod workload;
 
@@ -88,6 +93,13 @@ pub use index::ModelIndex;
 pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedBy};
 pub use plimsoll_model::LayerSpec;
 pub use price::{Placement, Priced, price};
+pub use rebalance::{
+    Blocked, Decision, Hold, Hysteresis, InFlight, InOrder, LinkUse, Piece, PoolPeak, Proposal, Rebalance,
+    RebalanceError, RebalanceOptions, Round, RunMove, Schedule, Score, Step, TimedStep, Trade, decide,
+    moves_in_order, rebalance_plan,
+};
+pub use shed::{Transfer, shed_load};
+pub use skew::{Share, SkewReport, skew};
 pub use workload::{
     Charges, EngineRules, HostUse, LayerRange, Objective, Pin, Pipelines, PlanOptions, StageCharges,
     Strategy, Transfers, Workload,

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 pub(crate) mod instance;
+pub(crate) mod moves;
 pub(crate) mod oracle;
+pub(crate) mod world;
 
 use plimsoll_balance::{LayerSpec, Workload};
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node, NodeStatus, Pool};
