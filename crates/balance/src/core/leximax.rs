@@ -109,17 +109,17 @@ fn exact(problem: &Problem, order: &[usize], windows: &[(usize, usize)], bound: 
 }
 
 /// Costs, the largest first, with one more put in its place.
-fn with(costs: &[f64], cost: f64) -> Merged<'_> {
+pub(super) fn with(costs: &[f64], cost: f64) -> Merged<'_> {
     Merged { costs, cost: Some(cost) }
 }
 
-struct Merged<'a> {
+pub(super) struct Merged<'a> {
     costs: &'a [f64],
     cost: Option<f64>,
 }
 
 impl Merged<'_> {
-    fn cmp_costs(self, other: Merged<'_>) -> Ordering {
+    pub(super) fn cmp_costs(self, other: Merged<'_>) -> Ordering {
         for (a, b) in self.zip(other) {
             match a.total_cmp(&b) {
                 Ordering::Equal => {}

@@ -1,0 +1,159 @@
+//! The smallest largest cost over every order of the slots.
+//!
+//! Where slots are few, or of few kinds, exactly: see [`super::class`]. Otherwise by halving between a lower bound and the
+//! best that is known, with an order drawn by best fit under each bound; how far that may be from the optimum is then what
+//! the lower bound says.
+
+use super::class::Sets;
+use super::solve::{Solved, missing};
+use super::subset::{self, Found};
+use super::{Placement, Problem, Slot, bounds, fit, leximax, minmax, orders, ties};
+
+/// Solves a problem that is not hopeless.
+pub(crate) fn min_max(problem: &Problem) -> Solved {
+    let solved = match Sets::new(problem) {
+        Some(sets) => every_order(&sets),
+        None => drawn_orders(problem),
+    };
+    let Some((placement, lower)) = solved else {
+        return Solved { placement: None, lower: f64::INFINITY, missing: missing(problem) };
+    };
+    let missing = if placement.is_none() { missing(problem) } else { None };
+    Solved { placement, lower, missing }
+}
+
+/// The optimum; `None` where nothing fits.
+fn every_order(sets: &Sets<'_>) -> Option<(Option<Placement>, f64)> {
+    let problem = sets.problem;
+    let lower = bounds::min_max(problem);
+    let mut best = Best::new(problem, lower);
+    for order in few_orders(problem) {
+        best.try_order(&order);
+    }
+    best.lower_the_largest(2);
+    if best.known.is_none() {
+        best.try_order(&sets.any()?);
+    }
+    let (value, placement, proven) = sets.min_max(lower, best.known?);
+    let even = ties::evenest(sets, value).unwrap_or_else(|| leximax::refine(problem, &placement, value));
+    Some((Some(even), if proven { value } else { lower }))
+}
+
+/// The best that is found; `None` where it is proven that nothing fits.
+fn drawn_orders(problem: &Problem) -> Option<(Option<Placement>, f64)> {
+    let lower = bounds::min_max(problem);
+    let mut best = Best::new(problem, lower);
+    for order in few_orders(problem) {
+        best.try_order(&order);
+    }
+    if best.known.is_none() {
+        match fit::any(problem) {
+            Some(order) => best.try_order(&order),
+            None => match subset::search(problem, problem.limit) {
+                Found::Fits(order) => best.try_order(&order),
+                Found::Never => return None,
+                Found::Unknown => false,
+            },
+        };
+    }
+    best.lower_the_largest(4);
+    best.exchange();
+    let placement = best.known.map(|(value, placement)| leximax::refine(problem, &placement, value));
+    Some((placement, lower))
+}
+
+/// The orders to begin with: the fastest, the largest and the smallest first, of as many slots as may be used.
+fn few_orders(problem: &Problem) -> Vec<Vec<usize>> {
+    let by = |better: &dyn Fn(&Slot, &Slot) -> std::cmp::Ordering| {
+        let mut order: Vec<usize> = (0..problem.slots.len()).collect();
+        order.sort_by(|&a, &b| better(&problem.slots[a], &problem.slots[b]).then(a.cmp(&b)));
+        order
+    };
+    let fastest = by(&|a, b| b.rate.total_cmp(&a.rate));
+    let largest = by(&|a, b| b.room.cmp(&a.room));
+    let mut smallest = largest.clone();
+    smallest.truncate(problem.limit);
+    smallest.reverse();
+    let mut orders = vec![fastest, largest, smallest];
+    for order in &mut orders {
+        order.truncate(problem.limit);
+    }
+    orders.dedup();
+    orders
+}
+
+/// The best placement so far.
+struct Best<'a> {
+    problem: &'a Problem,
+    lower: f64,
+    known: Option<(f64, Placement)>,
+}
+
+impl<'a> Best<'a> {
+    fn new(problem: &'a Problem, lower: f64) -> Self {
+        Self { problem, lower, known: None }
+    }
+
+    /// Solves one order; whether it is better than all before.
+    fn try_order(&mut self, order: &[usize]) -> bool {
+        let Some((value, placement)) = minmax::in_order(self.problem, order, self.lower) else { return false };
+        let better = self.known.as_ref().is_none_or(|(known, _)| value < *known);
+        if better {
+            self.known = Some((value, placement));
+        }
+        better
+    }
+
+    /// Asks for a lower largest cost than the best one, by best fit under a bound halfway to what no placement is below.
+    fn lower_the_largest(&mut self, seeds: u64) {
+        /// Closer than this share is close enough.
+        const CLOSE: f64 = 1e-3;
+        const STEPS: u64 = 12;
+        let Some((mut high, _)) = self.known else { return };
+        let mut low = self.lower;
+        let mut best: Option<Vec<usize>> = None;
+        for step in 0..STEPS {
+            if low >= high * (1.0 - CLOSE) {
+                break;
+            }
+            let bound = low + (high - low) / 2.0;
+            let fit = fit::Fit::new(self.problem, bound);
+            match (0..seeds).find_map(|seed| fit.order(step * seeds + seed)) {
+                Some((order, largest)) => {
+                    high = largest.min(bound);
+                    best = Some(order);
+                }
+                None => low = bound,
+            }
+        }
+        if let Some(order) = best {
+            self.try_order(&orders::extended(self.problem, &order));
+        }
+    }
+
+    /// Lets two slots of the best order change places while that helps.
+    fn exchange(&mut self) {
+        const ROUNDS: usize = 4;
+        const SLOTS: usize = 24;
+        const STEPS: usize = 100_000;
+        let slots = self.problem.slots.len();
+        if slots > SLOTS || slots * slots * self.problem.items() > STEPS {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            let Some((_, known)) = &self.known else { return };
+            let order = orders::extended(self.problem, &known.order);
+            let mut better = false;
+            for a in 0..order.len() {
+                for b in a + 1..order.len() {
+                    let mut other = order.clone();
+                    other.swap(a, b);
+                    better |= self.try_order(&other);
+                }
+            }
+            if !better {
+                return;
+            }
+        }
+    }
+}
