@@ -38,8 +38,8 @@ impl<'a> Sets<'a> {
         };
         let mut members: Vec<Vec<usize>> = Vec::new();
         for (index, slot) in problem.slots.iter().enumerate() {
-            match members.iter_mut().find(|kind| alike(&problem.slots[kind[0]], slot)) {
-                Some(kind) => kind.push(index),
+            match members.iter().position(|kind| alike(&problem.slots[kind[0]], slot)) {
+                Some(kind) => members[kind].push(index),
                 // Every kind doubles the number of sets at least.
                 None if 1_usize << members.len() >= STATES => return None,
                 None => members.push(vec![index]),
@@ -103,7 +103,7 @@ impl<'a> Sets<'a> {
         while reach[state] > 0 {
             let came = (0..self.members.len()).find(|&kind| {
                 let stride = self.strides[kind];
-                (state / stride) % (self.members[kind].len() + 1) > 0
+                !(state / stride).is_multiple_of(self.members[kind].len() + 1)
                     && runs.end(kind, reach[state - stride]) == reach[state]
             });
             let Some(kind) = came else { break };
@@ -140,6 +140,33 @@ impl<'a> Sets<'a> {
         let runs = Runs::new(self, f64::INFINITY);
         let state = self.sweep(&runs, true, &mut reach)?;
         Some(self.order(&runs, &reach, state))
+    }
+
+    /// The fewest bytes by which the last slot of any order would have to be larger for everything to fit.
+    pub(crate) fn missing(&self) -> Option<u64> {
+        let mut reach = Vec::new();
+        self.sweep(&Runs::new(self, f64::INFINITY), false, &mut reach);
+        let items = self.problem.items();
+        let mut digits = self.digits();
+        let mut least: Option<u64> = None;
+        for (state, &start) in reach.iter().enumerate() {
+            if state > 0 {
+                digits.step(self);
+            }
+            if digits.count >= self.problem.limit {
+                continue;
+            }
+            for kind in (0..self.members.len()).filter(|&kind| digits.digits[kind] < self.members[kind].len()) {
+                let slot = self.slot(kind);
+                let chain = self.problem.chain(slot);
+                // Where one slot may not hold everything, more room would not help it.
+                if start > 0 || chain.whole() {
+                    let short = chain.load(wide(start), items).checked_sub(slot.room).filter(|&short| short > 0);
+                    least = least.into_iter().chain(short).min();
+                }
+            }
+        }
+        least
     }
 
     /// The smallest largest cost over every order, with an order that has it, from one that is known.

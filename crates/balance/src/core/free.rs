@@ -5,30 +5,28 @@
 //! the lower bound says.
 
 use super::class::Sets;
-use super::solve::{Solved, missing};
+use super::solve::{Solved, Tries, missing};
 use super::subset::{self, Found};
 use super::{Placement, Problem, Slot, bounds, fit, leximax, minmax, orders, ties};
 
-/// Solves a problem that is not hopeless.
-pub(crate) fn min_max(problem: &Problem) -> Solved {
+/// Solves a problem that is not hopeless; `known` is an order that fits.
+pub(crate) fn min_max(problem: &Problem, known: Option<&[usize]>) -> Solved {
     let solved = match Sets::new(problem) {
-        Some(sets) => every_order(&sets),
-        None => drawn_orders(problem),
+        Some(sets) => every_order(&sets, known),
+        None => drawn_orders(problem, known),
     };
-    let Some((placement, lower)) = solved else {
-        return Solved { placement: None, lower: f64::INFINITY, missing: missing(problem) };
-    };
-    let missing = if placement.is_none() { missing(problem) } else { None };
+    let (placement, lower) = solved.unwrap_or((None, f64::INFINITY));
+    let missing = if placement.is_none() { missing(problem, &Tries::Portfolio) } else { None };
     Solved { placement, lower, missing }
 }
 
 /// The optimum; `None` where nothing fits.
-fn every_order(sets: &Sets<'_>) -> Option<(Option<Placement>, f64)> {
+fn every_order(sets: &Sets<'_>, known: Option<&[usize]>) -> Option<(Option<Placement>, f64)> {
     let problem = sets.problem;
     let lower = bounds::min_max(problem);
     let mut best = Best::new(problem, lower);
-    for order in few_orders(problem) {
-        best.try_order(&order);
+    for order in few_orders(problem).iter().map(Vec::as_slice).chain(known) {
+        best.try_order(order);
     }
     best.lower_the_largest(2);
     if best.known.is_none() {
@@ -40,11 +38,11 @@ fn every_order(sets: &Sets<'_>) -> Option<(Option<Placement>, f64)> {
 }
 
 /// The best that is found; `None` where it is proven that nothing fits.
-fn drawn_orders(problem: &Problem) -> Option<(Option<Placement>, f64)> {
+fn drawn_orders(problem: &Problem, known: Option<&[usize]>) -> Option<(Option<Placement>, f64)> {
     let lower = bounds::min_max(problem);
     let mut best = Best::new(problem, lower);
-    for order in few_orders(problem) {
-        best.try_order(&order);
+    for order in few_orders(problem).iter().map(Vec::as_slice).chain(known) {
+        best.try_order(order);
     }
     if best.known.is_none() {
         match fit::any(problem) {

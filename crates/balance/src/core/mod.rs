@@ -6,12 +6,17 @@
 
 pub(crate) mod bounds;
 pub(crate) mod chain;
+pub(crate) mod class;
+pub(crate) mod fewest;
+pub(crate) mod fit;
+pub(crate) mod free;
 pub(crate) mod latency;
 pub(crate) mod leximax;
 pub(crate) mod minmax;
 pub(crate) mod orders;
 pub(crate) mod solve;
 pub(crate) mod subset;
+pub(crate) mod ties;
 pub(crate) mod walk;
 
 use std::collections::BTreeMap;
