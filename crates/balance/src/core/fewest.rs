@@ -47,7 +47,8 @@ fn any_order(problem: &Problem, most: usize) -> Few {
     let mut count = least;
     while count < few.order.as_ref().map_or(most + 1, Vec::len) {
         small.limit = count;
-        match fit::any(&small).map_or_else(|| subset::search(problem, count), Found::Fits) {
+        let beam = if few.order.is_some() { subset::NARROW } else { subset::WIDE };
+        match fit::any(&small).map_or_else(|| subset::search(problem, count, beam), Found::Fits) {
             Found::Fits(order) => few.order = Some(order),
             Found::Never if few.least == count => few.least = count + 1,
             Found::Never | Found::Unknown => {}
@@ -69,7 +70,7 @@ fn these_orders(problem: &Problem, tries: &Tries, most: usize) -> Few {
     let mut small = problem.clone();
     let mut count = least;
     while count < order.as_ref().map_or(most.saturating_add(1), Vec::len) {
-        if sets.is_none() && least == count && matches!(subset::search(problem, count), Found::Never) {
+        if sets.is_none() && least == count && matches!(subset::search(problem, count, subset::WIDE), Found::Never) {
             least = count + 1;
         }
         // A walk uses the slots as they come: which ones to leave out, a search has to choose.

@@ -35,7 +35,17 @@ pub(crate) fn any(problem: &Problem) -> Option<Vec<usize>> {
         order.reverse();
     }
     let fit = Fit::new(problem, f64::INFINITY);
-    (0..SEEDS).find_map(|seed| fit.order(seed)).map(|(order, _)| order)
+    (0..SEEDS).find_map(|seed| fit.order(seed).ok()).map(|drawn| drawn.slots)
+}
+
+/// An order that keeps a bound.
+pub(crate) struct Drawn {
+    /// Its slots, all of which take something.
+    pub(crate) slots: Vec<usize>,
+    /// Its largest cost.
+    pub(crate) largest: f64,
+    /// What the slots that are left could have taken.
+    pub(crate) unused: u64,
 }
 
 impl<'a> Fit<'a> {
@@ -51,20 +61,21 @@ impl<'a> Fit<'a> {
                 (slot.room >= load && most >= cost).then_some(most)
             })
             .collect();
-        let mut pool: Vec<usize> = (0..slots.len()).filter(|&slot| most[slot].is_some()).collect();
-        let alone = alone(problem);
-        if pool.len() > problem.limit {
+        let pool: Vec<usize> = (0..slots.len()).filter(|&slot| most[slot].is_some()).collect();
+        let mut fit = Self { problem, most, pool, alone: alone(problem) };
+        if fit.pool.len() > problem.limit {
             // With fewer slots than there are, the small ones are of no use, but those that something needs are.
-            let takes = |slot: usize| most[slot].map_or(0, |most| most.min(slots[slot].room));
-            pool.sort_by_key(|&slot| (alone[slot].is_none(), u64::MAX - takes(slot), slot));
+            let mut pool = std::mem::take(&mut fit.pool);
+            pool.sort_by_key(|&slot| (fit.alone[slot].is_none(), u64::MAX - fit.takes(slot), slot));
             pool.truncate(problem.limit);
             pool.sort_unstable();
+            fit.pool = pool;
         }
-        Self { problem, most, pool, alone }
+        fit
     }
 
-    /// An order that keeps the bound, and its largest cost.
-    pub(crate) fn order(&self, seed: u64) -> Option<(Vec<usize>, f64)> {
+    /// An order that keeps the bound, or how many items it came to.
+    pub(crate) fn order(&self, seed: u64) -> Result<Drawn, usize> {
         let problem = self.problem;
         let items = problem.items();
         let mut pool = self.pool.clone();
@@ -73,24 +84,27 @@ impl<'a> Fit<'a> {
         let (mut start, mut largest) = (0, 0.0_f64);
         while start < items {
             let len = pool.len();
-            if len == 0 {
-                return None;
-            }
             let count = len.min(SAMPLE);
             let (base, stride) = if count == len {
                 (0, 1)
             } else {
                 (random.below(len), 1 + random.below((len / SAMPLE).max(1)))
             };
-            let drawn = (0..count).map(|k| (base + k * stride) % len);
-            let (place, end) =
-                self.choose(&pool, drawn, start).or_else(|| self.choose(&pool, 0..len, start))?;
+            let drawn = (0..count).map(|k| (base + k * stride) % len.max(1));
+            let chosen = self.choose(&pool, drawn, start).or_else(|| self.choose(&pool, 0..len, start));
+            let Some((place, end)) = chosen else { return Err(start) };
             let slot = pool.swap_remove(place);
             largest = largest.max(problem.cost(&problem.slots[slot], start, end));
             order.push(slot);
             start = end;
         }
-        Some((order, largest))
+        let unused = pool.iter().map(|&slot| self.takes(slot)).fold(0, u64::saturating_add);
+        Ok(Drawn { slots: order, largest, unused })
+    }
+
+    /// What a slot may take at most.
+    fn takes(&self, slot: usize) -> u64 {
+        self.most[slot].map_or(0, |most| most.min(self.problem.slots[slot].room))
     }
 
     /// Among places of the pool the slot that ends the chain, or wastes least, and where it ends.

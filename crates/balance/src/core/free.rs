@@ -7,7 +7,7 @@
 use super::class::Sets;
 use super::solve::{Solved, Tries, missing};
 use super::subset::{self, Found};
-use super::{Placement, Problem, Slot, bounds, fit, leximax, minmax, orders, ties};
+use super::{Placement, Problem, Slot, as_f64, bounds, fit, leximax, minmax, orders, ties};
 
 /// Solves a problem that is not hopeless; `known` is an order that fits.
 pub(crate) fn min_max(problem: &Problem, known: Option<&[usize]>) -> Solved {
@@ -28,7 +28,10 @@ fn every_order(sets: &Sets<'_>, known: Option<&[usize]>) -> Option<(Option<Place
     for order in few_orders(problem).iter().map(Vec::as_slice).chain(known) {
         best.try_order(order);
     }
-    best.lower_the_largest(2);
+    // Where a sweep takes less than a draw, there is no need to come close first.
+    if sets.states > 1 << 11 {
+        best.lower_the_largest();
+    }
     if best.known.is_none() {
         best.try_order(&sets.any()?);
     }
@@ -38,7 +41,7 @@ fn every_order(sets: &Sets<'_>, known: Option<&[usize]>) -> Option<(Option<Place
 }
 
 /// The best that is found; `None` where it is proven that nothing fits.
-fn drawn_orders(problem: &Problem, known: Option<&[usize]>) -> Option<(Option<Placement>, f64)> {
+pub(super) fn drawn_orders(problem: &Problem, known: Option<&[usize]>) -> Option<(Option<Placement>, f64)> {
     let lower = bounds::min_max(problem);
     let mut best = Best::new(problem, lower);
     for order in few_orders(problem).iter().map(Vec::as_slice).chain(known) {
@@ -47,14 +50,14 @@ fn drawn_orders(problem: &Problem, known: Option<&[usize]>) -> Option<(Option<Pl
     if best.known.is_none() {
         match fit::any(problem) {
             Some(order) => best.try_order(&order),
-            None => match subset::search(problem, problem.limit) {
+            None => match subset::search(problem, problem.limit, subset::WIDE) {
                 Found::Fits(order) => best.try_order(&order),
                 Found::Never => return None,
                 Found::Unknown => false,
             },
         };
     }
-    best.lower_the_largest(4);
+    best.lower_the_largest();
     best.exchange();
     let placement = best.known.map(|(value, placement)| leximax::refine(problem, &placement, value));
     Some((placement, lower))
@@ -69,10 +72,15 @@ fn few_orders(problem: &Problem) -> Vec<Vec<usize>> {
     };
     let fastest = by(&|a, b| b.rate.total_cmp(&a.rate));
     let largest = by(&|a, b| b.room.cmp(&a.room));
+    /// With more slots than this, what the smallest ones waste in front is never won back.
+    const SMALLEST: usize = 64;
     let mut smallest = largest.clone();
     smallest.truncate(problem.limit);
     smallest.reverse();
-    let mut orders = vec![fastest, largest, smallest];
+    let mut orders = vec![fastest, largest];
+    if problem.slots.len() <= SMALLEST {
+        orders.push(smallest);
+    }
     for order in &mut orders {
         order.truncate(problem.limit);
     }
@@ -102,30 +110,46 @@ impl<'a> Best<'a> {
         better
     }
 
-    /// Asks for a lower largest cost than the best one, by best fit under a bound halfway to what no placement is below.
-    fn lower_the_largest(&mut self, seeds: u64) {
+    /// Asks for a lower largest cost than the best one, by best fit under bounds between it and what none is below.
+    ///
+    /// The next bound follows from what was left: items where it failed, slots where it did not.
+    fn lower_the_largest(&mut self) {
         /// Closer than this share is close enough.
         const CLOSE: f64 = 1e-3;
         const STEPS: u64 = 12;
+        /// Draws under one bound, where there are few slots.
+        const SEEDS: u64 = 4;
         let Some((mut high, _)) = self.known else { return };
-        let mut low = self.lower;
+        let problem = self.problem;
+        let seeds = if problem.slots.len() > 200 { 1 } else { SEEDS };
+        let rates: f64 = problem.slots.iter().map(|slot| slot.rate).sum();
+        let (mut low, mut bound) = (self.lower, middle(self.lower, high));
         let mut best: Option<Vec<usize>> = None;
         for step in 0..STEPS {
             if low >= high * (1.0 - CLOSE) {
                 break;
             }
-            let bound = low + (high - low) / 2.0;
-            let fit = fit::Fit::new(self.problem, bound);
-            match (0..seeds).find_map(|seed| fit.order(step * seeds + seed)) {
-                Some((order, largest)) => {
-                    high = largest.min(bound);
-                    best = Some(order);
+            let fit = fit::Fit::new(problem, bound);
+            let mut reached = 0;
+            let drawn = (0..seeds).find_map(|seed| {
+                fit.order(step * seeds + seed).map_err(|items| reached = reached.max(items)).ok()
+            });
+            let near = high * CLOSE / 2.0;
+            match drawn {
+                Some(drawn) => {
+                    high = drawn.largest.min(bound);
+                    best = Some(drawn.slots);
+                    bound = (high - as_f64(drawn.unused) / rates).min(high - near).max(middle(low, high));
                 }
-                None => low = bound,
+                None => {
+                    low = bound;
+                    let left = as_f64(problem.chains[0].cost(reached, problem.items()));
+                    bound = (low + 1.05 * left / rates).max(low + near).min(middle(low, high));
+                }
             }
         }
         if let Some(order) = best {
-            self.try_order(&orders::extended(self.problem, &order));
+            self.try_order(&orders::extended(problem, &order));
         }
     }
 
@@ -154,4 +178,8 @@ impl<'a> Best<'a> {
             }
         }
     }
+}
+
+fn middle(low: f64, high: f64) -> f64 {
+    low + (high - low) / 2.0
 }

@@ -149,7 +149,8 @@ impl Iterator for Merged<'_> {
 
 /// Moves single boundaries while that makes the larger of two neighbours smaller.
 fn smooth(problem: &Problem, mut placement: Placement) -> Placement {
-    for _ in 0..placement.order.len().min(64) {
+    // Of thousands of slots, a few rounds even out what can be seen.
+    for _ in 0..placement.order.len().min(64).min(1 + 16_000 / placement.order.len().max(1)) {
         let mut changed = false;
         for place in 1..placement.order.len() {
             let left = &problem.slots[placement.order[place - 1]];

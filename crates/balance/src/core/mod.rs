@@ -13,6 +13,8 @@ pub(crate) mod free;
 pub(crate) mod latency;
 pub(crate) mod leximax;
 pub(crate) mod minmax;
+#[cfg(test)]
+mod oracles;
 pub(crate) mod orders;
 pub(crate) mod solve;
 pub(crate) mod subset;

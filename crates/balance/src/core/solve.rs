@@ -81,7 +81,7 @@ pub(super) fn in_orders(problem: &Problem, goal: Goal, tries: &Tries, known: Opt
     }
     let mut never = false;
     if found.value().is_none() {
-        match subset::search(problem, problem.limit) {
+        match subset::search(problem, problem.limit, subset::WIDE) {
             Found::Fits(order) if matches!(tries, Tries::Portfolio) => {
                 found.try_order(&orders::extended(problem, &order));
             }

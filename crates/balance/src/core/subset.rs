@@ -6,8 +6,11 @@
 
 use super::Problem;
 
-/// States kept per size; beyond, those that waste most are dropped and nothing is proven any more.
-const BEAM: usize = 20_000;
+/// States kept per size where all depends on it.
+pub(crate) const WIDE: usize = 20_000;
+
+/// States kept per size where it is only about less of something that is known.
+pub(crate) const NARROW: usize = 1_000;
 
 /// The most slots that a set can name.
 const SLOTS: usize = 64;
@@ -31,7 +34,9 @@ struct State {
 }
 
 /// Looks for an order of at most `limit` slots that fits.
-pub(crate) fn search(problem: &Problem, limit: usize) -> Found {
+///
+/// Of more than `beam` states of a size those that waste most are dropped, and then nothing is proven any more.
+pub(crate) fn search(problem: &Problem, limit: usize, beam: usize) -> Found {
     let slots = by_room(problem);
     if slots.len() > SLOTS {
         return Found::Unknown;
@@ -66,9 +71,9 @@ pub(crate) fn search(problem: &Problem, limit: usize) -> Found {
         }
         next.sort_by(|a, b| a.set.cmp(&b.set).then(b.reach.cmp(&a.reach)));
         next.dedup_by_key(|state| state.set);
-        if next.len() > BEAM {
+        if next.len() > beam {
             next.sort_by_key(|state| (waste(problem, &slots, &smallest, state), state.set));
-            next.truncate(BEAM);
+            next.truncate(beam);
             proof = false;
         }
         if next.is_empty() {

@@ -10,7 +10,7 @@ use super::class::{Runs, Sets, wide};
 use super::{Placement, Problem, leximax};
 
 /// More pairs of states than this are not looked at.
-const STEPS: usize = 1_000_000;
+const STEPS: usize = 200_000;
 
 /// A way to place the items up to some end.
 struct Way {
@@ -126,6 +126,11 @@ impl Windows {
             let least = kinds.map(|kind| starts.starts[kind * starts.width + wide(back[state - sets.strides[kind]])]);
             back[state] = least.min().unwrap_or(0);
         }
+        // Where some have to be left out, as far back as the best of those that are not reach.
+        let left_out = sets.problem.slots.len().saturating_sub(sets.problem.limit);
+        for _ in 0..left_out {
+            back = without_one(sets, &back);
+        }
         // What a set has to reach at least is as far back as all others reach from the end.
         back.reverse();
         Self { least: back, greatest }
@@ -149,6 +154,20 @@ impl Windows {
         }
         steps
     }
+}
+
+/// For each set, the least of all sets that have one slot less.
+fn without_one(sets: &Sets<'_>, back: &[u32]) -> Vec<u32> {
+    let mut digits = sets.digits();
+    let items = back[0];
+    let mut less = Vec::with_capacity(sets.states);
+    less.push(items);
+    for state in 1..sets.states {
+        digits.step(sets);
+        let kinds = (0..sets.members.len()).filter(|kind| digits.present & (1 << kind) != 0);
+        less.push(kinds.map(|kind| back[state - sets.strides[kind]]).min().unwrap_or(items));
+    }
+    less
 }
 
 impl Starts {
