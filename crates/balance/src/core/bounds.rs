@@ -162,7 +162,8 @@ fn raise(problem: &Problem, most: &[f64], count: impl Fn(f64) -> f64, wanted: f6
     if wanted <= 0.0 || enough(*bound) {
         return;
     }
-    let (mut low, mut high) = (*bound, slots().map(|(s, &m)| (m + as_f64(s.fixed)) / s.rate).fold(0.0, f64::max));
+    let (mut low, mut high) =
+        (*bound, slots().map(|(s, &m)| (m + as_f64(s.fixed)) / s.rate).fold(0.0, f64::max));
     if !enough(high) {
         return;
     }

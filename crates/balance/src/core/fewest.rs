@@ -70,7 +70,10 @@ fn these_orders(problem: &Problem, tries: &Tries, most: usize) -> Few {
     let mut small = problem.clone();
     let mut count = least;
     while count < order.as_ref().map_or(most.saturating_add(1), Vec::len) {
-        if sets.is_none() && least == count && matches!(subset::search(problem, count, subset::WIDE), Found::Never) {
+        if sets.is_none()
+            && least == count
+            && matches!(subset::search(problem, count, subset::WIDE), Found::Never)
+        {
             least = count + 1;
         }
         // A walk uses the slots as they come: which ones to leave out, a search has to choose.

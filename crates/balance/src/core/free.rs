@@ -102,7 +102,9 @@ impl<'a> Best<'a> {
 
     /// Solves one order; whether it is better than all before.
     fn try_order(&mut self, order: &[usize]) -> bool {
-        let Some((value, placement)) = minmax::in_order(self.problem, order, self.lower) else { return false };
+        let Some((value, placement)) = minmax::in_order(self.problem, order, self.lower) else {
+            return false;
+        };
         let better = self.known.as_ref().is_none_or(|(known, _)| value < *known);
         if better {
             self.known = Some((value, placement));

@@ -251,3 +251,101 @@ fn in_an_order_the_smallest_largest_cost_is_that_of_a_programme() {
         assert_eq!(value, by_programme(&problem, &order), "{seed}: {order:?} of {problem:?}");
     }
 }
+
+/// Items and slots of all sizes, with so many per cent more room than is needed.
+fn tight(seed: u64, percent: usize) -> Problem {
+    let mut random = Random(seed);
+    let items = 24 + random.below(57);
+    let mut sums = vec![0];
+    for item in 0..items {
+        sums.push(sums[item] + 50 + whole(&mut random, 101));
+    }
+    let shares: Vec<u64> = (0..4 + random.below(9)).map(|_| 8 + whole(&mut random, 73)).collect();
+    let room = sums[items] * u64::try_from(100 + percent).unwrap() / 100;
+    let all = shares.iter().sum::<u64>();
+    let slot = |share: &u64| Slot {
+        class: 0,
+        room: room * share / all,
+        fixed: 0,
+        rate: super::as_f64(1 + share % 7),
+        group: 0,
+    };
+    let slots: Vec<Slot> = shares.iter().map(slot).collect();
+    let limit = slots.len();
+    Problem { chains: [Chain::plain(sums, true)].into(), slots, hops: Hops::default(), limit }
+}
+
+#[test]
+fn tight_fits_are_all_decided() {
+    let (mut largest_first, mut drawn, mut fitting) = (0, 0, 0);
+    for seed in 0..400 {
+        let problem = tight(seed, 2 + usize::from(seed % 2 == 0));
+        let sets = class::Sets::new(&problem).expect("twelve at most");
+        let order = sets.any();
+        if let Some(order) = &order {
+            check(&problem, &super::walk::fill(&problem, order).expect("it fits"));
+        }
+        // A search of another kind, over sets by size, agrees.
+        match subset::search(&problem, problem.limit, subset::WIDE) {
+            Found::Fits(other) => assert!(order.is_some() && super::walk::fill(&problem, &other).is_some()),
+            Found::Never => assert_eq!(order, None, "{seed}"),
+            Found::Unknown => panic!("{seed}"),
+        }
+        let by_size = super::walk::fill(&problem, &super::orders::largest_first(&problem));
+        largest_first += u32::from(by_size.is_some());
+        drawn += u32::from(fit::any(&problem).is_some());
+        fitting += u32::from(order.is_some());
+    }
+    assert_eq!((largest_first, drawn, fitting), (0, 0, 0));
+}
+
+#[test]
+fn a_search_of_another_kind_finds_nothing_below_what_is_proven() {
+    for seed in 0..24 {
+        let problem = tight(seed, 60);
+        let solved = solve(&problem, Goal::MinMax, &Tries::Portfolio);
+        let value = costs(&problem, &solved).expect("it fits")[0];
+        assert_eq!(solved.lower, value);
+        let mut below = problem.clone();
+        for slot in &mut below.slots {
+            slot.room = slot.room.min(minmax::most_within(value.next_down(), slot.rate));
+        }
+        assert!(matches!(subset::search(&below, below.limit, subset::WIDE), Found::Never), "{seed}");
+    }
+}
+
+#[test]
+fn slots_of_four_kinds_are_solved_exactly() {
+    let mut problem = tight(7, 40);
+    let kinds = problem.slots[..4].to_vec();
+    problem.slots = (0..24).map(|slot| kinds[slot % 4]).collect();
+    problem.limit = 24;
+    let room: u64 = problem.slots.iter().map(|slot| slot.room).sum();
+    let total = problem.chains[0].load(0, problem.items());
+    for slot in &mut problem.slots {
+        // Of four kinds still, and a third more than is needed.
+        slot.room = slot.room * total * 4 / (room * 3) + 150;
+    }
+    let solved = solve(&problem, Goal::MinMax, &Tries::Portfolio);
+    let value = costs(&problem, &solved).expect("it fits")[0];
+    assert_eq!(solved.lower, value);
+    // Whichever of equal slots are taken, nothing that is drawn is better.
+    let (placement, lower) = free::drawn_orders(&problem, None).expect("it fits");
+    let drawn = leximax::costs(&problem, &placement.expect("it fits"))[0];
+    assert!(lower <= value && value <= drawn);
+}
+
+#[test]
+fn sums_near_the_end_of_the_numbers_are_compared_exactly() {
+    let half = u64::MAX / 2;
+    let sums = vec![0, half, u64::MAX - 5, u64::MAX - 2, u64::MAX];
+    let slot = |room, rate| Slot { class: 0, room, fixed: 0, rate, group: 0 };
+    let slots = vec![slot(half, 1.0), slot(half - 5, 1.0), slot(u64::MAX, 4.0), slot(7, 1e-3)];
+    let problem =
+        Problem { chains: [Chain::plain(sums, true)].into(), slots, hops: Hops::default(), limit: 4 };
+    for goal in [Goal::MinMax, Goal::Fewest] {
+        let every = Every::of(&problem, goal == Goal::Fewest);
+        let best = if goal == Goal::MinMax { every.even } else { every.fewest.map(|best| best.1) };
+        assert_eq!(costs(&problem, &solve(&problem, goal, &Tries::Portfolio)), best);
+    }
+}

@@ -81,7 +81,7 @@ pub(super) fn in_orders(problem: &Problem, goal: Goal, tries: &Tries, known: Opt
     }
     let mut never = false;
     if found.value().is_none() {
-        match subset::search(problem, problem.limit, subset::WIDE) {
+        match subset::decide(problem) {
             Found::Fits(order) if matches!(tries, Tries::Portfolio) => {
                 found.try_order(&orders::extended(problem, &order));
             }
@@ -303,7 +303,8 @@ pub(super) fn missing(problem: &Problem, tries: &Tries) -> Option<u64> {
             return sets.missing();
         }
         let orders = orders::plain(problem);
-        let shortened = orders.iter().flat_map(|order| orders::shortened(problem, order).0.into_iter().take(TIES));
+        let shortened =
+            orders.iter().flat_map(|order| orders::shortened(problem, order).0.into_iter().take(TIES));
         return shortened.filter_map(|order| walk::missing(problem, &order)).min();
     }
     let (orders, _) = orders_of(problem, Goal::MinMax, tries);

@@ -4,7 +4,8 @@
 //! first one that reaches the end is a smallest one. A state whose reach cannot be completed by the largest rooms that
 //! are left is dropped; where the rooms are tight, few states remain.
 
-use super::Problem;
+use super::class::Sets;
+use super::{Problem, fit};
 
 /// States kept per size where all depends on it.
 pub(crate) const WIDE: usize = 20_000;
@@ -23,6 +24,17 @@ pub(crate) enum Found {
     Never,
     /// The search gave up.
     Unknown,
+}
+
+/// Whether everything fits on as many slots as may be used, by whatever says so first.
+pub(crate) fn decide(problem: &Problem) -> Found {
+    if let Some(order) = fit::any(problem) {
+        return Found::Fits(order);
+    }
+    match Sets::new(problem) {
+        Some(sets) => sets.any().map_or(Found::Never, Found::Fits),
+        None => search(problem, problem.limit, WIDE),
+    }
 }
 
 #[derive(Clone, Copy)]

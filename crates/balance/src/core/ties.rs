@@ -123,7 +123,8 @@ impl Windows {
         for state in 1..sets.states {
             digits.step(sets);
             let kinds = (0..sets.members.len()).filter(|kind| digits.present & (1 << kind) != 0);
-            let least = kinds.map(|kind| starts.starts[kind * starts.width + wide(back[state - sets.strides[kind]])]);
+            let least =
+                kinds.map(|kind| starts.starts[kind * starts.width + wide(back[state - sets.strides[kind]])]);
             back[state] = least.min().unwrap_or(0);
         }
         // Where some have to be left out, as far back as the best of those that are not reach.
