@@ -83,11 +83,15 @@ fn agrees(line: &str, instance: &Instance<'_>) {
             let scale = if objective == Objective::Fit { 1.0 } else { SCALE };
             let optimum = kit::float(optimum) / scale;
             let value = plan.value.value.expect("it is told");
-            assert!((value - optimum).abs() <= 1e-12 * optimum, "{value} and not {optimum}: {line}");
             let lower = plan.value.lower_bound.expect("it is told");
             assert!(lower <= optimum * (1.0 + 1e-12), "{lower} is above {optimum}: {line}");
-            if strategy == Strategy::Portfolio {
-                assert_eq!(plan.value.optimality, Optimality::Proven, "{line}");
+            let proven = plan.value.optimality == Optimality::Proven;
+            let close = (value - optimum).abs() <= 1e-12 * optimum;
+            if objective == Objective::Latency && !proven {
+                assert!(value >= optimum * (1.0 - 1e-12), "{value} is below {optimum}: {line}");
+            } else {
+                assert!(close, "{value} and not {optimum}: {line}");
+                assert!(proven || strategy == Strategy::GivenOrder, "{line}");
             }
         }
         (Err(PlanError::DoesNotFit(refusal)), None) => {

@@ -33,18 +33,8 @@ pub(crate) struct Digits {
 impl<'a> Sets<'a> {
     /// All sets, where there are at most [`STATES`].
     pub(crate) fn new(problem: &'a Problem) -> Option<Self> {
-        let alike = |a: &Slot, b: &Slot| {
-            (a.class, a.room, a.fixed, a.rate.to_bits()) == (b.class, b.room, b.fixed, b.rate.to_bits())
-        };
-        let mut members: Vec<Vec<usize>> = Vec::new();
-        for (index, slot) in problem.slots.iter().enumerate() {
-            match members.iter().position(|kind| alike(&problem.slots[kind[0]], slot)) {
-                Some(kind) => members[kind].push(index),
-                // Every kind doubles the number of sets at least.
-                None if 1_usize << members.len() >= STATES => return None,
-                None => members.push(vec![index]),
-            }
-        }
+        // Every kind doubles the number of sets at least.
+        let members = kinds(problem, 0..problem.slots.len(), wide(STATES.ilog2()))?;
         let mut strides = Vec::with_capacity(members.len());
         let mut states = 1_usize;
         for kind in &members {
@@ -156,14 +146,12 @@ impl<'a> Sets<'a> {
             if digits.count >= self.problem.limit {
                 continue;
             }
-            for kind in (0..self.members.len()).filter(|&kind| digits.digits[kind] < self.members[kind].len())
-            {
+            for kind in (0..self.members.len()).filter(|&kind| digits.digits[kind] < self.members[kind].len()) {
                 let slot = self.slot(kind);
                 let chain = self.problem.chain(slot);
                 // Where one slot may not hold everything, more room would not help it.
                 if start > 0 || chain.whole() {
-                    let short =
-                        chain.load(wide(start), items).checked_sub(slot.room).filter(|&short| short > 0);
+                    let short = chain.load(wide(start), items).checked_sub(slot.room).filter(|&short| short > 0);
                     least = least.into_iter().chain(short).min();
                 }
             }
@@ -224,6 +212,27 @@ impl Digits {
     }
 }
 
+/// Slots that nothing tells apart together, in the order of their first ones; `None` when there are more kinds than `most`.
+pub(crate) fn kinds(
+    problem: &Problem,
+    slots: impl Iterator<Item = usize>,
+    most: usize,
+) -> Option<Vec<Vec<usize>>> {
+    let alike = |a: &Slot, b: &Slot| {
+        (a.class, a.room, a.fixed, a.rate.to_bits()) == (b.class, b.room, b.fixed, b.rate.to_bits())
+    };
+    let mut kinds: Vec<Vec<usize>> = Vec::new();
+    for index in slots {
+        let slot = &problem.slots[index];
+        match kinds.iter().position(|kind| alike(&problem.slots[kind[0]], slot)) {
+            Some(kind) => kinds[kind].push(index),
+            None if kinds.len() >= most => return None,
+            None => kinds.push(vec![index]),
+        }
+    }
+    Some(kinds)
+}
+
 /// For every kind and every start, where the longest run under a bound ends.
 pub(crate) struct Runs {
     ends: Vec<u32>,
@@ -233,15 +242,19 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Under a bound on costs.
+    /// Of all kinds of some sets, under a bound on costs.
     pub(crate) fn new(sets: &Sets<'_>, bound: f64) -> Self {
-        let problem = sets.problem;
+        Self::of(sets.problem, &sets.members, bound)
+    }
+
+    /// Of some kinds, under a bound on costs.
+    pub(crate) fn of(problem: &Problem, kinds: &[Vec<usize>], bound: f64) -> Self {
         let items = problem.items();
         let width = items + 1;
-        let mut ends = Vec::with_capacity(width * sets.members.len());
+        let mut ends = Vec::with_capacity(width * kinds.len());
         let mut next = f64::INFINITY;
-        for kind in 0..sets.members.len() {
-            let slot = sets.slot(kind);
+        for kind in kinds {
+            let slot = &problem.slots[kind[0]];
             let chain = problem.chain(slot);
             let most = minmax::most_within(bound, slot.rate).checked_sub(slot.fixed);
             let mut end = 0;

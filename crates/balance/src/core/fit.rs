@@ -4,7 +4,7 @@
 //! nearly always, so that the waste stays small without a search.
 
 use super::walk::{self, Random};
-use super::{Problem, minmax};
+use super::{Problem, beam, class, minmax};
 
 /// How many slots a step looks at.
 const SAMPLE: usize = 16;
@@ -15,6 +15,7 @@ const SEEDS: u64 = 32;
 /// What slots may take under a bound on costs.
 pub(crate) struct Fit<'a> {
     problem: &'a Problem,
+    bound: f64,
     // The most that a slot may cost, what it starts with taken off; `None` where it can take nothing.
     most: Vec<Option<u64>>,
     // The slots that can take the smallest item, as many as may be used, the largest.
@@ -35,7 +36,9 @@ pub(crate) fn any(problem: &Problem) -> Option<Vec<usize>> {
         order.reverse();
     }
     let fit = Fit::new(problem, f64::INFINITY);
-    (0..SEEDS).find_map(|seed| fit.order(seed).ok()).map(|drawn| drawn.slots)
+    let by_kinds = fit.by_kinds().and_then(Result::ok);
+    let drawn = || (0..SEEDS).find_map(|seed| fit.order(seed).ok());
+    by_kinds.or_else(drawn).map(|drawn| drawn.slots)
 }
 
 /// An order that keeps a bound.
@@ -62,7 +65,7 @@ impl<'a> Fit<'a> {
             })
             .collect();
         let pool: Vec<usize> = (0..slots.len()).filter(|&slot| most[slot].is_some()).collect();
-        let mut fit = Self { problem, most, pool, alone: alone(problem) };
+        let mut fit = Self { problem, bound, most, pool, alone: alone(problem) };
         if fit.pool.len() > problem.limit {
             // With fewer slots than there are, the small ones are of no use, but those that something needs are.
             let mut pool = std::mem::take(&mut fit.pool);
@@ -72,6 +75,36 @@ impl<'a> Fit<'a> {
             fit.pool = pool;
         }
         fit
+    }
+
+    /// An order that keeps the bound, or how many items the search came to; `None` where it is of no use: slots are of
+    /// many kinds, or some item fits on one slot alone.
+    pub(crate) fn by_kinds(&self) -> Option<Result<Drawn, usize>> {
+        let problem = self.problem;
+        if self.alone.iter().any(Option::is_some) || u32::try_from(problem.items()).is_err() {
+            return None;
+        }
+        let members = class::kinds(problem, self.pool.iter().copied(), beam::KINDS)?;
+        let runs = class::Runs::of(problem, &members, self.bound);
+        let kinds: Vec<(usize, u64, usize)> =
+            members.iter().map(|kind| (kind[0], self.most[kind[0]].unwrap_or(0), kind.len())).collect();
+        let order = match beam::order(problem, &kinds, &runs) {
+            Ok(order) => order,
+            Err(reached) => return Some(Err(reached)),
+        };
+        let (mut next, mut start, mut largest) = (vec![0; members.len()], 0, 0.0_f64);
+        let mut slots = Vec::with_capacity(order.len());
+        for kind in order {
+            let slot = members[kind][next[kind]];
+            next[kind] += 1;
+            let end = class::wide(runs.end(kind, start));
+            largest = largest.max(problem.cost(&problem.slots[slot], class::wide(start), end));
+            start = runs.end(kind, start);
+            slots.push(slot);
+        }
+        let rest = members.iter().zip(next).flat_map(|(kind, next)| &kind[next..]);
+        let unused = rest.map(|&slot| self.takes(slot)).fold(0, u64::saturating_add);
+        Some(Ok(Drawn { slots, largest, unused }))
     }
 
     /// An order that keeps the bound, or how many items it came to.

@@ -48,13 +48,10 @@ pub(super) fn drawn_orders(problem: &Problem, known: Option<&[usize]>) -> Option
         best.try_order(order);
     }
     if best.known.is_none() {
-        match fit::any(problem) {
-            Some(order) => best.try_order(&order),
-            None => match subset::search(problem, problem.limit, subset::WIDE) {
-                Found::Fits(order) => best.try_order(&order),
-                Found::Never => return None,
-                Found::Unknown => false,
-            },
+        match subset::decide(problem) {
+            Found::Fits(order) => best.try_order(&order),
+            Found::Never => return None,
+            Found::Unknown => false,
         };
     }
     best.lower_the_largest();
@@ -102,9 +99,7 @@ impl<'a> Best<'a> {
 
     /// Solves one order; whether it is better than all before.
     fn try_order(&mut self, order: &[usize]) -> bool {
-        let Some((value, placement)) = minmax::in_order(self.problem, order, self.lower) else {
-            return false;
-        };
+        let Some((value, placement)) = minmax::in_order(self.problem, order, self.lower) else { return false };
         let better = self.known.as_ref().is_none_or(|(known, _)| value < *known);
         if better {
             self.known = Some((value, placement));
@@ -119,23 +114,28 @@ impl<'a> Best<'a> {
         /// Closer than this share is close enough.
         const CLOSE: f64 = 1e-3;
         const STEPS: u64 = 12;
+        /// With more slots than this, one draw takes as long as all of them with few.
+        const MANY: usize = 200;
         /// Draws under one bound, where there are few slots.
         const SEEDS: u64 = 4;
         let Some((mut high, _)) = self.known else { return };
         let problem = self.problem;
-        let seeds = if problem.slots.len() > 200 { 1 } else { SEEDS };
+        let many = problem.slots.len() > MANY;
+        let (seeds, most) = if many { (1, STEPS / 2) } else { (SEEDS, STEPS) };
         let rates: f64 = problem.slots.iter().map(|slot| slot.rate).sum();
         let (mut low, mut bound) = (self.lower, middle(self.lower, high));
         let mut best: Option<Vec<usize>> = None;
-        for step in 0..STEPS {
+        for step in 0..most {
             if low >= high * (1.0 - CLOSE) {
                 break;
             }
             let fit = fit::Fit::new(problem, bound);
             let mut reached = 0;
-            let drawn = (0..seeds).find_map(|seed| {
-                fit.order(step * seeds + seed).map_err(|items| reached = reached.max(items)).ok()
-            });
+            let mut kept = |drawn: Result<fit::Drawn, usize>| drawn.map_err(|at| reached = reached.max(at)).ok();
+            let drawn = match fit.by_kinds() {
+                Some(by_kinds) => kept(by_kinds),
+                None => (0..seeds).find_map(|seed| kept(fit.order(step * seeds + seed))),
+            };
             let near = high * CLOSE / 2.0;
             match drawn {
                 Some(drawn) => {

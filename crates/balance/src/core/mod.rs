@@ -4,6 +4,7 @@
 //! slot pays is gone from its room, what only the first or the last one pays lies on the first or last item. Glued
 //! layers are one item, so that every boundary between two items is a legal cut.
 
+pub(crate) mod beam;
 pub(crate) mod bounds;
 pub(crate) mod chain;
 pub(crate) mod class;

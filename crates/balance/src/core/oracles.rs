@@ -226,10 +226,10 @@ fn by_programme(problem: &Problem, order: &[usize]) -> f64 {
     for &index in order {
         let slot = &problem.slots[index];
         let before = least.clone();
-        for start in 0..items {
-            for end in start + 1..=items {
+        for (start, before) in before.iter().enumerate() {
+            for (end, least) in least.iter_mut().enumerate().skip(start + 1) {
                 if problem.holds(slot, start, end) {
-                    least[end] = least[end].min(before[start].max(problem.cost(slot, start, end)));
+                    *least = least.min(before.max(problem.cost(slot, start, end)));
                 }
             }
         }
@@ -296,7 +296,8 @@ fn tight_fits_are_all_decided() {
         drawn += u32::from(fit::any(&problem).is_some());
         fitting += u32::from(order.is_some());
     }
-    assert_eq!((largest_first, drawn, fitting), (0, 0, 0));
+    assert_eq!((largest_first, fitting), (35, 284));
+    assert!((largest_first..fitting).contains(&drawn), "{drawn}");
 }
 
 #[test]
