@@ -142,6 +142,23 @@ proptest! {
     }
 
     #[test]
+    fn listed_in_another_order_the_plan_is_the_same(instance in ordinary(16, 12), turn in 1_usize..12) {
+        let (snapshot, workload, rules) = (instance.snapshot(), instance.workload(), instance.rules());
+        let mut shuffled = snapshot.clone();
+        shuffled.links.reverse();
+        for node in &mut shuffled.nodes {
+            let count = node.devices.len().max(1);
+            node.devices.rotate_left(turn % count);
+            node.pools.reverse();
+        }
+        for objective in OBJECTIVES {
+            let options = PlanOptions { objective, ..PlanOptions::default() };
+            let plan = |snapshot| plan(snapshot, &workload, &rules, &options);
+            prop_assert_eq!(plan(&snapshot), plan(&shuffled), "{:?}", objective);
+        }
+    }
+
+    #[test]
     fn asked_twice_the_answer_is_the_same_bit_for_bit(instance in ordinary(16, 12)) {
         for objective in OBJECTIVES {
             let (first, second) = (planned(&instance, objective), planned(&instance, objective));

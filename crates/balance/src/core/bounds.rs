@@ -6,7 +6,7 @@ use super::chain::Chain;
 use super::{Problem, Slot, as_f64};
 
 /// More steps than this through the items for all slots, and weaker forms are computed.
-const STEPS: usize = 200_000;
+const STEPS: usize = 1_000_000;
 
 /// What floating point may have added to a bound on the way.
 const ROUNDING: f64 = 1e-12;

@@ -146,12 +146,14 @@ impl<'a> Sets<'a> {
             if digits.count >= self.problem.limit {
                 continue;
             }
-            for kind in (0..self.members.len()).filter(|&kind| digits.digits[kind] < self.members[kind].len()) {
+            for kind in (0..self.members.len()).filter(|&kind| digits.digits[kind] < self.members[kind].len())
+            {
                 let slot = self.slot(kind);
                 let chain = self.problem.chain(slot);
                 // Where one slot may not hold everything, more room would not help it.
                 if start > 0 || chain.whole() {
-                    let short = chain.load(wide(start), items).checked_sub(slot.room).filter(|&short| short > 0);
+                    let short =
+                        chain.load(wide(start), items).checked_sub(slot.room).filter(|&short| short > 0);
                     least = least.into_iter().chain(short).min();
                 }
             }

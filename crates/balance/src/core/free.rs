@@ -99,7 +99,9 @@ impl<'a> Best<'a> {
 
     /// Solves one order; whether it is better than all before.
     fn try_order(&mut self, order: &[usize]) -> bool {
-        let Some((value, placement)) = minmax::in_order(self.problem, order, self.lower) else { return false };
+        let Some((value, placement)) = minmax::in_order(self.problem, order, self.lower) else {
+            return false;
+        };
         let better = self.known.as_ref().is_none_or(|(known, _)| value < *known);
         if better {
             self.known = Some((value, placement));
@@ -131,7 +133,8 @@ impl<'a> Best<'a> {
             }
             let fit = fit::Fit::new(problem, bound);
             let mut reached = 0;
-            let mut kept = |drawn: Result<fit::Drawn, usize>| drawn.map_err(|at| reached = reached.max(at)).ok();
+            let mut kept =
+                |drawn: Result<fit::Drawn, usize>| drawn.map_err(|at| reached = reached.max(at)).ok();
             let drawn = match fit.by_kinds() {
                 Some(by_kinds) => kept(by_kinds),
                 None => (0..seeds).find_map(|seed| kept(fit.order(step * seeds + seed))),
