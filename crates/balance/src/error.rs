@@ -140,6 +140,18 @@ pub enum Certificate {
         /// The largest budget.
         largest: u64,
     },
+    /// The budgets that can hold any layer are too small together.
+    #[error(
+        "{needs} bytes are needed and the budgets that can hold a layer, of {devices} device(s), are {budgets} bytes"
+    )]
+    Usable {
+        /// What is needed, charges that nobody can avoid included.
+        needs: u64,
+        /// What may be used where any layer fits, and on the main host.
+        budgets: u64,
+        /// How many devices, the main host not counted, can hold any layer.
+        devices: u64,
+    },
     /// Too few devices can hold the larger layers.
     #[error(
         "{count} layers take at least {size} bytes each and all budgets together hold only {places} of that size"

@@ -7,6 +7,7 @@ use plimsoll_units::Bytes;
 use crate::context::Context;
 use crate::core::bounds;
 use crate::error::{Certificate, Refusal, Verdict};
+use crate::fleet::Candidate;
 use crate::items::Class;
 use crate::search::Search;
 use crate::stopped;
@@ -38,7 +39,8 @@ fn missing(certificate: &Certificate) -> u64 {
         Certificate::Total { needs, budgets } => needs.saturating_sub(*budgets),
         Certificate::Layer { needs, largest, .. } => needs.saturating_sub(*largest),
         Certificate::Host { needs, budget, .. } => needs.saturating_sub(*budget),
-        Certificate::Counting { .. } | Certificate::Searched { .. } => 0,
+        // A little more may let a device hold a layer that could hold none.
+        Certificate::Usable { .. } | Certificate::Counting { .. } | Certificate::Searched { .. } => 0,
     }
 }
 
@@ -49,7 +51,11 @@ fn least(context: &Context<'_>, part: impl Fn(&Class) -> u64) -> u64 {
 
 /// A certificate that needs no search.
 fn certificate(context: &Context<'_>) -> Option<Certificate> {
-    host(context).or_else(|| total(context)).or_else(|| layer(context)).or_else(|| counting(context))
+    host(context)
+        .or_else(|| total(context))
+        .or_else(|| layer(context))
+        .or_else(|| usable(context))
+        .or_else(|| counting(context))
 }
 
 /// The main host cannot hold what the engine keeps there, whether devices are used or not.
@@ -72,25 +78,44 @@ fn host(context: &Context<'_>) -> Option<Certificate> {
     (needs > budget).then(|| Certificate::Host { host: host.place.device.clone(), needs, budget })
 }
 
-/// All pools that layers may lie on are too small together.
-fn total(context: &Context<'_>) -> Option<Certificate> {
+/// What every plan has to hold at least.
+fn held(context: &Context<'_>) -> u64 {
     let layers = context.items.layers();
-    // What every plan has to hold at least: a head beside the input takes no more than one elsewhere.
-    let needs = least(context, |class| {
+    // A head beside the input takes no more than one elsewhere.
+    least(context, |class| {
         let head = class.head.min(class.head_beside_input);
         [class.resident(0, layers), class.input, head, class.each_device]
             .into_iter()
             .fold(0_u64, u64::saturating_add)
-    });
-    let places = context.fleet.host.iter().map(|host| &host.place).chain(&context.fleet.devices);
+    })
+}
+
+/// The budgets of these places together, no pool counted twice.
+fn together<'a>(context: &Context<'_>, places: impl Iterator<Item = &'a Candidate>) -> u64 {
     let mut pools: BTreeMap<usize, u64> = BTreeMap::new();
     for place in places {
         let sum = pools.entry(place.pool).or_insert(0);
         let pool = context.fleet.pools.get(place.pool).copied().unwrap_or(0);
         *sum = sum.saturating_add(place.limit.min(pool)).min(pool);
     }
-    let budgets = pools.into_values().fold(0_u64, u64::saturating_add);
+    pools.into_values().fold(0_u64, u64::saturating_add)
+}
+
+/// All pools that layers may lie on are too small together.
+fn total(context: &Context<'_>) -> Option<Certificate> {
+    let needs = held(context);
+    let places = context.fleet.host.iter().map(|host| &host.place).chain(&context.fleet.devices);
+    let budgets = together(context, places);
     (needs > budgets).then_some(Certificate::Total { needs, budgets })
+}
+
+/// So are they without those that cannot hold any layer.
+fn usable(context: &Context<'_>) -> Option<Certificate> {
+    let needs = held(context);
+    let usable = || context.fleet.devices.iter().filter(|device| context.too_small(device).is_none());
+    let devices = u64::try_from(usable().count()).unwrap_or(u64::MAX);
+    let budgets = together(context, context.fleet.host.iter().map(|host| &host.place).chain(usable()));
+    (needs > budgets).then_some(Certificate::Usable { needs, budgets, devices })
 }
 
 /// Budgets of all places that layers may lie on.

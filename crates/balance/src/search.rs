@@ -220,7 +220,7 @@ impl<'a> Search<'a> {
         if bounds::hopeless(problem) {
             return f64::INFINITY;
         }
-        if self.kept.is_empty() && matches!(subset::search(problem, problem.limit), subset::Found::Never) {
+        if self.kept.is_empty() && matches!(subset::decide(problem), subset::Found::Never) {
             return f64::INFINITY;
         }
         self.bound(problem)

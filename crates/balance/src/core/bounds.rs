@@ -1,10 +1,12 @@
 //! What no placement is better than, in any order on any slots.
 
+use std::collections::BTreeMap;
+
 use super::chain::Chain;
 use super::{Problem, Slot, as_f64};
 
-/// Beyond so many (slot, item) pairs, cheaper and weaker forms are computed.
-const PAIRS: usize = 2_000_000;
+/// More steps than this through the items for all slots, and weaker forms are computed.
+const STEPS: usize = 1_000_000;
 
 /// What floating point may have added to a bound on the way.
 const ROUNDING: f64 = 1e-12;
@@ -14,15 +16,55 @@ fn shaved(bound: f64) -> f64 {
     (bound * (1.0 - ROUNDING)).max(0.0)
 }
 
-/// The most that items on one slot can cost, by its room alone.
-fn most_cost(problem: &Problem, slot: &Slot) -> u64 {
-    let chain = problem.chain(slot);
-    let items = problem.items();
-    if items.saturating_mul(problem.slots.len()) <= PAIRS {
-        let ends = (0..items).map(|start| chain.cost(start, chain.reach(start, slot.room)));
-        return ends.max().unwrap_or(0);
+/// What the runs of each slot come to at most.
+struct Most {
+    loads: Vec<u64>,
+    costs: Vec<u64>,
+}
+
+impl Most {
+    /// By the rooms alone: exactly, or, where that would take long, no less.
+    fn new(problem: &Problem) -> Self {
+        let items = problem.items();
+        let smallest: Vec<u64> = problem.chains.iter().map(smallest_load).collect();
+        let mut seen: BTreeMap<(usize, u64), (u64, u64)> =
+            problem.slots.iter().map(|slot| ((slot.class, slot.room), (0, 0))).collect();
+        let exactly = seen.len().saturating_mul(items) <= STEPS;
+        for (&(class, room), most) in &mut seen {
+            let chain = &problem.chains[class];
+            if room >= smallest[class] {
+                *most = if exactly { longest(chain, room) } else { roughly(chain, room) };
+            }
+        }
+        let most = |slot: &Slot| seen.get(&(slot.class, slot.room)).copied().unwrap_or_default();
+        let (loads, costs) = problem.slots.iter().map(most).unzip();
+        Self { loads, costs }
     }
-    chain.cost(0, items)
+}
+
+fn smallest_load(chain: &Chain) -> u64 {
+    (0..chain.items()).map(|item| chain.load(item, item + 1)).min().unwrap_or(0)
+}
+
+/// The most that any run within a room takes, and the most that any costs.
+fn longest(chain: &Chain, room: u64) -> (u64, u64) {
+    let (mut load, mut cost) = (0, 0);
+    let mut end = 0;
+    for start in 0..chain.items() {
+        end = end.max(start);
+        while chain.fits(start, end + 1, room) {
+            end += 1;
+        }
+        load = load.max(chain.load(start, end));
+        cost = cost.max(chain.cost(start, end));
+    }
+    (load, cost)
+}
+
+/// Not less than [`longest`].
+fn roughly(chain: &Chain, room: u64) -> (u64, u64) {
+    let load = room.min(chain.load(0, chain.items()));
+    (load, if chain.costs_what_it_takes() { load } else { chain.cost(0, chain.items()) })
 }
 
 /// What a byte costs on each slot, its share of the hop included.
@@ -43,15 +85,16 @@ impl LatencyRates {
         for slot in &problem.slots {
             members[slot.group] += 1;
         }
-        let rate = |slot: &Slot| {
-            let most = as_f64(most_cost(problem, slot));
+        let most = Most::new(problem).costs;
+        let rate = |(slot, &most): (&Slot, &u64)| {
+            let most = as_f64(most);
             let others = problem.slots.len() > members[slot.group];
             let hop =
                 if members[slot.group] > 1 { 0.0 } else { problem.hops.cheapest_into(slot.group, others) };
             let per_byte = 1.0 / slot.rate;
             Rate { per_byte, most, hop, unit: per_byte + if most > 0.0 { hop / most } else { 0.0 } }
         };
-        Self { rates: problem.slots.iter().map(rate).collect() }
+        Self { rates: problem.slots.iter().zip(&most).map(rate).collect() }
     }
 
     /// Seconds for one byte when the slot is full.
@@ -90,10 +133,13 @@ pub(crate) fn latency(problem: &Problem) -> f64 {
 /// A bound on the largest cost of a stage.
 pub(crate) fn min_max(problem: &Problem) -> f64 {
     let smallest = Chain::smallest(&problem.chains);
-    let most: Vec<f64> = problem.slots.iter().map(|s| as_f64(most_cost(problem, s))).collect();
+    let most: Vec<f64> = Most::new(problem).costs.into_iter().map(as_f64).collect();
     let total = as_f64(smallest.cost(0, problem.items()));
-    let waterfill = least_bound(problem, &most, |room| room, total);
-    shaved(waterfill.max(single(problem, &smallest)).max(counting(problem, &smallest, &most)))
+    let mut bound = 0.0;
+    raise(problem, &most, |room| room, total, &mut bound);
+    single(problem, &mut bound);
+    counting(problem, &smallest, &most, &mut bound);
+    shaved(bound)
 }
 
 /// The most bytes that a slot takes under a bound on its cost.
@@ -101,18 +147,26 @@ fn takes(slot: &Slot, most: f64, bound: f64) -> f64 {
     (bound * slot.rate - as_f64(slot.fixed)).min(most).max(0.0)
 }
 
-/// The least bound under which `count` of what all slots take comes to `wanted`, from below.
-fn least_bound(problem: &Problem, most: &[f64], count: impl Fn(f64) -> f64, wanted: f64) -> f64 {
+/// Raises the bound to the least one under which `count` of what the slots take comes to `wanted`, from below.
+fn raise(problem: &Problem, most: &[f64], count: impl Fn(f64) -> f64, wanted: f64, bound: &mut f64) {
+    let slots = || problem.slots.iter().zip(most).filter(|(slot, most)| slot.rate > 0.0 && **most > 0.0);
     let enough = |bound: f64| {
-        let slots = problem.slots.iter().zip(most);
-        slots.map(|(slot, &most)| count(takes(slot, most, bound))).sum::<f64>() >= wanted
+        let counts = slots().map(|(slot, &most)| count(takes(slot, most, bound)));
+        if problem.limit >= problem.slots.len() {
+            return counts.sum::<f64>() >= wanted;
+        }
+        let mut counts: Vec<f64> = counts.collect();
+        counts.sort_by(|a, b| b.total_cmp(a));
+        counts.iter().take(problem.limit).sum::<f64>() >= wanted
     };
-    let usable = problem.slots.iter().zip(most).filter(|(s, m)| s.rate > 0.0 && **m > 0.0);
-    let mut high = usable.map(|(s, &m)| (m + as_f64(s.fixed)) / s.rate).fold(0.0, f64::max);
-    if wanted <= 0.0 || !enough(high) {
-        return 0.0;
+    if wanted <= 0.0 || enough(*bound) {
+        return;
     }
-    let mut low = 0.0;
+    let (mut low, mut high) =
+        (*bound, slots().map(|(s, &m)| (m + as_f64(s.fixed)) / s.rate).fold(0.0, f64::max));
+    if !enough(high) {
+        return;
+    }
     for _ in 0..64 {
         let middle = low + (high - low) / 2.0;
         if enough(middle) {
@@ -124,40 +178,43 @@ fn least_bound(problem: &Problem, most: &[f64], count: impl Fn(f64) -> f64, want
             break;
         }
     }
-    low
+    *bound = low;
 }
 
-/// Every item lies on some slot that can hold it.
-fn single(problem: &Problem, smallest: &Chain) -> f64 {
-    let items = problem.items();
-    let mut heavy: Vec<usize> = (0..items).collect();
-    if items.saturating_mul(problem.slots.len()) > PAIRS {
-        heavy.sort_by_key(|&i| (u64::MAX - smallest.cost(i, i + 1), i));
-        heavy.truncate(PAIRS / problem.slots.len().max(1) + 1);
+/// Raises the bound to what every item costs on some slot that can hold it.
+fn single(problem: &Problem, bound: &mut f64) {
+    let mut fastest: Vec<&Slot> = problem.slots.iter().filter(|slot| slot.rate > 0.0).collect();
+    fastest.sort_by(|a, b| b.rate.total_cmp(&a.rate));
+    for item in 0..problem.items() {
+        let mut least = f64::INFINITY;
+        for slot in &fastest {
+            if problem.chain(slot).load(item, item + 1) <= slot.room {
+                least = least.min(problem.cost(slot, item, item + 1));
+                if least <= *bound {
+                    break;
+                }
+            }
+        }
+        if least.is_finite() {
+            *bound = bound.max(least);
+        }
     }
-    let least = |item: usize| {
-        let (load, cost) = (smallest.load(item, item + 1), smallest.cost(item, item + 1));
-        let holding = problem.slots.iter().filter(|s| s.room >= load && s.rate > 0.0);
-        let least =
-            holding.map(|s| as_f64(cost.saturating_add(s.fixed)) / s.rate).fold(f64::INFINITY, f64::min);
-        if least.is_finite() { least } else { 0.0 }
-    };
-    heavy.into_iter().map(least).fold(0.0, f64::max)
 }
 
-/// The j largest items all cost at least as much as the j-th: so many of that size have to have places.
-fn counting(problem: &Problem, smallest: &Chain, most: &[f64]) -> f64 {
+/// Raises the bound by counting places: the j largest items all cost at least as much as the j-th, and so many of that
+/// size have to lie somewhere.
+fn counting(problem: &Problem, smallest: &Chain, most: &[f64], bound: &mut f64) {
     let mut costs: Vec<u64> = (0..problem.items()).map(|i| smallest.cost(i, i + 1)).collect();
     costs.sort_unstable_by(|a, b| b.cmp(a));
-    let mut bound = 0.0_f64;
     for count in geometric(costs.len()) {
         let size = as_f64(costs[count - 1]);
         if size > 0.0 {
             let wanted = as_f64(u64::try_from(count).unwrap_or(u64::MAX));
-            bound = bound.max(least_bound(problem, most, |takes| (takes / size).floor(), wanted));
+            // A little smaller, so that rounding never loses a place.
+            let size = size * (1.0 - ROUNDING);
+            raise(problem, most, |takes| (takes / size).floor(), wanted, bound);
         }
     }
-    bound
 }
 
 /// 1, 2, 3, … with growing steps, up to `n`.
@@ -169,7 +226,7 @@ fn geometric(n: usize) -> impl Iterator<Item = usize> {
 pub(crate) fn fewest(problem: &Problem) -> Option<usize> {
     let smallest = Chain::smallest(&problem.chains);
     let total = u128::from(smallest.load(0, problem.items()));
-    let mut rooms: Vec<u64> = problem.slots.iter().map(|s| s.room).collect();
+    let mut rooms = Most::new(problem).loads;
     rooms.sort_unstable_by(|a, b| b.cmp(a));
     let least = if smallest.whole() { 1 } else { 2 };
     let mut sum = 0_u128;

@@ -89,6 +89,11 @@ impl Chain {
         self.cost.as_deref().unwrap_or(&self.resident)
     }
 
+    /// Whether every run costs what it takes.
+    pub(crate) fn costs_what_it_takes(&self) -> bool {
+        self.cost.is_none() && self.tail_less == self.tail_cost_less
+    }
+
     /// What items `start..end` cost.
     pub(crate) fn cost(&self, start: usize, end: usize) -> u64 {
         if start >= end {

@@ -109,17 +109,17 @@ fn exact(problem: &Problem, order: &[usize], windows: &[(usize, usize)], bound: 
 }
 
 /// Costs, the largest first, with one more put in its place.
-fn with(costs: &[f64], cost: f64) -> Merged<'_> {
+pub(super) fn with(costs: &[f64], cost: f64) -> Merged<'_> {
     Merged { costs, cost: Some(cost) }
 }
 
-struct Merged<'a> {
+pub(super) struct Merged<'a> {
     costs: &'a [f64],
     cost: Option<f64>,
 }
 
 impl Merged<'_> {
-    fn cmp_costs(self, other: Merged<'_>) -> Ordering {
+    pub(super) fn cmp_costs(self, other: Merged<'_>) -> Ordering {
         for (a, b) in self.zip(other) {
             match a.total_cmp(&b) {
                 Ordering::Equal => {}
@@ -149,7 +149,8 @@ impl Iterator for Merged<'_> {
 
 /// Moves single boundaries while that makes the larger of two neighbours smaller.
 fn smooth(problem: &Problem, mut placement: Placement) -> Placement {
-    for _ in 0..placement.order.len().min(64) {
+    // Of thousands of slots, a few rounds even out what can be seen.
+    for _ in 0..placement.order.len().min(64).min(1 + 16_000 / placement.order.len().max(1)) {
         let mut changed = false;
         for place in 1..placement.order.len() {
             let left = &problem.slots[placement.order[place - 1]];

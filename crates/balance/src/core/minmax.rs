@@ -83,10 +83,6 @@ fn walk(problem: &Problem, order: &[usize], bound: f64, known: &[usize], ends: &
 }
 
 /// How far one slot comes from `start` when it may cost no more than `bound`.
-pub(crate) fn reach(problem: &Problem, slot: &Slot, start: usize, bound: f64) -> usize {
-    reach_from(problem, slot, start, bound, start)
-}
-
 fn reach_from(problem: &Problem, slot: &Slot, start: usize, bound: f64, known: usize) -> usize {
     match most_within(bound, slot.rate).checked_sub(slot.fixed) {
         Some(most) => problem.chain(slot).reach_within(start, slot.room, most, known.max(start)),
@@ -146,13 +142,13 @@ fn bid(problem: &Problem, order: &[usize], ends: &[usize]) -> f64 {
 /// The largest count whose cost at `rate` is at most `bound`, in the arithmetic in which costs are computed.
 pub(crate) fn most_within(bound: f64, rate: f64) -> u64 {
     let guess = bound * rate;
-    if guess.is_nan() || guess >= 9e18 {
+    if guess.is_nan() || (guess >= 9e18 && as_f64(u64::MAX) / rate <= bound) {
         return u64::MAX;
     }
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "between 0 and 2^63; made exact below"
+        reason = "at least 0, and no more than fits; made exact below"
     )]
     let mut n = guess.max(0.0) as u64;
     // Far enough from a whole number, rounding decides nothing: below 10^12 it is off by less than 0.0003.
@@ -160,7 +156,8 @@ pub(crate) fn most_within(bound: f64, rate: f64) -> u64 {
     if guess < 1e12 && part > 1e-3 && part < 1.0 - 1e-3 {
         return n;
     }
-    while as_f64(n + 1) / rate <= bound {
+    // The largest count is above the bound, so that this ends before it.
+    while as_f64(n.saturating_add(1)) / rate <= bound {
         n += 1;
     }
     while n > 0 && as_f64(n) / rate > bound {

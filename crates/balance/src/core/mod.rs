@@ -4,14 +4,22 @@
 //! slot pays is gone from its room, what only the first or the last one pays lies on the first or last item. Glued
 //! layers are one item, so that every boundary between two items is a legal cut.
 
+pub(crate) mod beam;
 pub(crate) mod bounds;
 pub(crate) mod chain;
+pub(crate) mod class;
+pub(crate) mod fewest;
+pub(crate) mod fit;
+pub(crate) mod free;
 pub(crate) mod latency;
 pub(crate) mod leximax;
 pub(crate) mod minmax;
+#[cfg(test)]
+mod oracles;
 pub(crate) mod orders;
 pub(crate) mod solve;
 pub(crate) mod subset;
+pub(crate) mod ties;
 pub(crate) mod walk;
 
 use std::collections::BTreeMap;

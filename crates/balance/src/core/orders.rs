@@ -9,8 +9,8 @@ const EVERY: usize = 800;
 /// Every distinct order of as many slots as may be used, when these are few; slots that nothing tells apart count as one.
 ///
 /// Slots may stay empty, so shorter orders are covered by longer ones.
-pub(crate) fn every(problem: &Problem, groups_matter: bool) -> Option<Vec<Vec<usize>>> {
-    let kinds = kinds(problem, groups_matter);
+pub(crate) fn every(problem: &Problem) -> Option<Vec<Vec<usize>>> {
+    let kinds = kinds(problem);
     let length = problem.limit.min(problem.slots.len());
     let mut left: Vec<Vec<usize>> = vec![Vec::new(); kinds.iter().max().map_or(0, |k| k + 1)];
     for (slot, &kind) in kinds.iter().enumerate().rev() {
@@ -44,7 +44,7 @@ fn extend(
 }
 
 /// A number for each slot: the same for slots that can change places without any difference.
-fn kinds(problem: &Problem, groups_matter: bool) -> Vec<usize> {
+fn kinds(problem: &Problem) -> Vec<usize> {
     let mut seen: Vec<(usize, u64, u64, u64, usize)> = Vec::new();
     let mut kind_of = |key| match seen.iter().position(|k| *k == key) {
         Some(kind) => kind,
@@ -54,12 +54,7 @@ fn kinds(problem: &Problem, groups_matter: bool) -> Vec<usize> {
         }
     };
     let slots = problem.slots.iter();
-    slots
-        .map(|s| {
-            let group = if groups_matter { s.group } else { 0 };
-            kind_of((s.class, s.room, s.fixed, s.rate.to_bits(), group))
-        })
-        .collect()
+    slots.map(|s| kind_of((s.class, s.room, s.fixed, s.rate.to_bits(), s.group))).collect()
 }
 
 /// The largest room first; ties by index.
@@ -105,6 +100,18 @@ fn sorted(problem: &Problem, by: impl Fn(&Problem, usize, usize) -> std::cmp::Or
     let mut order: Vec<usize> = (0..problem.slots.len()).collect();
     order.sort_by(|&a, &b| by(problem, a, b).then(a.cmp(&b)));
     order
+}
+
+/// An order with the unused slots behind it, the fastest first, up to the limit.
+pub(crate) fn extended(problem: &Problem, order: &[usize]) -> Vec<usize> {
+    let mut rest: Vec<usize> = (0..problem.slots.len()).collect();
+    let mut used = vec![false; rest.len()];
+    for &slot in order {
+        used[slot] = true;
+    }
+    rest.retain(|&slot| !used[slot]);
+    rest.sort_by(|&a, &b| problem.slots[b].rate.total_cmp(&problem.slots[a].rate).then(a.cmp(&b)));
+    order.iter().copied().chain(rest).take(problem.limit).collect()
 }
 
 /// Orders of at most `problem.limit` slots that keep the sequence of `order`.

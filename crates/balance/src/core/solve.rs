@@ -1,7 +1,8 @@
 //! The best placement that a strategy finds, and what is proven of it.
 
+use super::class::Sets;
 use super::subset::{self, Found};
-use super::{Placement, Problem, bounds, latency, leximax, minmax, orders, walk};
+use super::{Placement, Problem, bounds, fewest, free, latency, leximax, minmax, orders, walk};
 use crate::keep::as_good_as;
 
 /// What a placement should be good at.
@@ -52,19 +53,21 @@ pub(crate) fn solve(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
         return Solved { placement: None, lower: f64::INFINITY, missing: missing(problem, tries) };
     }
     match goal {
-        Goal::Fewest => fewest(problem, tries),
-        Goal::MinMax | Goal::Sum => best(problem, goal, tries),
+        Goal::Fewest => fewest::fewest(problem, tries),
+        Goal::MinMax if matches!(tries, Tries::Portfolio) => free::min_max(problem, None),
+        Goal::MinMax | Goal::Sum => in_orders(problem, goal, tries, None),
     }
 }
 
-fn best(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
+/// The best of the orders that are tried, and of one that is known.
+pub(super) fn in_orders(problem: &Problem, goal: Goal, tries: &Tries, known: Option<&[usize]>) -> Solved {
     let lower = match goal {
         Goal::Sum => bounds::latency(problem),
         _ => bounds::min_max(problem),
     };
     let (orders, complete) = orders_of(problem, goal, tries);
     let mut found = Best::new(problem, goal, lower);
-    for order in &orders {
+    for order in orders.iter().map(Vec::as_slice).chain(known) {
         found.try_order(order);
         // Where ties are not compared, what reaches the bound is not looked for again.
         if goal == Goal::Sum && found.value().is_some_and(|value| value <= lower) {
@@ -78,16 +81,15 @@ fn best(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
     }
     let mut never = false;
     if found.value().is_none() {
-        match subset::search(problem, problem.limit) {
+        match subset::decide(problem) {
             Found::Fits(order) if matches!(tries, Tries::Portfolio) => {
-                found.try_order(&extended(problem, &order));
+                found.try_order(&orders::extended(problem, &order));
             }
             Found::Never => never = true,
             Found::Fits(_) | Found::Unknown => {}
         }
     }
     if matches!(tries, Tries::Portfolio) {
-        found.lower_the_largest();
         found.exchange();
     }
     found.with_fewer();
@@ -95,13 +97,13 @@ fn best(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
 }
 
 /// The orders to try, and whether these are all that there are.
-fn orders_of(problem: &Problem, goal: Goal, tries: &Tries) -> (Vec<Vec<usize>>, bool) {
+pub(super) fn orders_of(problem: &Problem, goal: Goal, tries: &Tries) -> (Vec<Vec<usize>>, bool) {
     let single = |order: Vec<usize>| (orders::shortened(problem, &order).0, problem.slots.len() < 2);
     match tries {
         Tries::LargestFirst => single(orders::largest_first(problem)),
         Tries::Given(order) => single(order.clone()),
         Tries::Portfolio => {
-            if let Some(every) = orders::every(problem, goal == Goal::Sum) {
+            if let Some(every) = orders::every(problem) {
                 return (every, true);
             }
             let mut orders: Vec<Vec<usize>> = Vec::new();
@@ -110,7 +112,7 @@ fn orders_of(problem: &Problem, goal: Goal, tries: &Tries) -> (Vec<Vec<usize>>, 
             }
             // A latency table costs more than a walk, and drawn orders serve the fit, not the sum.
             let seeds = if goal == Goal::Sum { SEEDS / 8 } else { SEEDS };
-            orders.extend(drawn(problem, seeds).iter().map(|order| extended(problem, order)));
+            orders.extend(drawn(problem, seeds).iter().map(|order| orders::extended(problem, order)));
             (orders, false)
         }
     }
@@ -123,18 +125,6 @@ fn drawn(problem: &Problem, seeds: u64) -> Vec<Vec<usize>> {
         problem.chain(slot).reach(start, slot.room)
     };
     (0..seeds).filter_map(|seed| walk::best_fit(problem, seed, reach)).collect()
-}
-
-/// An order with the unused slots behind it, the fastest first, up to the limit.
-fn extended(problem: &Problem, order: &[usize]) -> Vec<usize> {
-    let mut rest: Vec<usize> = (0..problem.slots.len()).collect();
-    let mut used = vec![false; rest.len()];
-    for &slot in order {
-        used[slot] = true;
-    }
-    rest.retain(|&slot| !used[slot]);
-    rest.sort_by(|&a, &b| problem.slots[b].rate.total_cmp(&problem.slots[a].rate).then(a.cmp(&b)));
-    order.iter().copied().chain(rest).take(problem.limit).collect()
 }
 
 /// The best placements so far.
@@ -187,28 +177,6 @@ impl<'a> Best<'a> {
         if self.goal == Goal::Sum { as_good_as(self.value) } else { self.value }
     }
 
-    /// Asks for a lower largest cost than the best one, by sampled best fit under that bound.
-    fn lower_the_largest(&mut self) {
-        if self.goal != Goal::MinMax || self.placements.is_empty() {
-            return;
-        }
-        let problem = self.problem;
-        let mut low = self.lower;
-        for step in 0..10 {
-            if low >= self.value {
-                break;
-            }
-            let bound = low + (self.value - low) / 2.0;
-            let reach =
-                |slot: usize, start: usize| minmax::reach(problem, &problem.slots[slot], start, bound);
-            let order = (0..4).find_map(|seed| walk::best_fit(problem, step * 4 + seed, reach));
-            let lower = order.is_some_and(|order| self.try_order(&extended(problem, &order)));
-            if !lower {
-                low = bound;
-            }
-        }
-    }
-
     /// Lets two slots of the best order change places while that helps.
     fn exchange(&mut self) {
         const ROUNDS: usize = 4;
@@ -218,7 +186,7 @@ impl<'a> Best<'a> {
         }
         for _ in 0..ROUNDS {
             let Some((_, first)) = self.placements.first() else { return };
-            let order = extended(self.problem, &first.order);
+            let order = orders::extended(self.problem, &first.order);
             let mut better = false;
             for a in 0..order.len() {
                 for b in a + 1..order.len() {
@@ -324,70 +292,21 @@ fn sum(problem: &Problem, placement: &Placement) -> f64 {
     seconds
 }
 
-fn fewest(problem: &Problem, tries: &Tries) -> Solved {
-    let mut least = bounds::fewest(problem).unwrap_or(usize::MAX);
-    let (orders, complete) = orders_of(problem, Goal::Fewest, tries);
-    let mut fits: Option<Vec<usize>> = None;
-    let mut used = usize::MAX;
-    for placement in orders.iter().filter_map(|order| walk::fill(problem, order)) {
-        if placement.used() < used {
-            used = placement.used();
-            fits = Some(placement.stages().map(|stage| stage.0).collect());
-        }
-    }
-    if fits.is_none() && complete {
-        return Solved { placement: None, lower: f64::INFINITY, missing: missing(problem, tries) };
-    }
-    // A walk uses the slots as they come; with fewer ones, a search has to choose which.
-    let mut count = least;
-    while count < used && count <= problem.limit.min(problem.slots.len()) {
-        let found = subset::search(problem, count);
-        if matches!(found, Found::Never) && least == count {
-            least = count + 1;
-        }
-        let order = match (found, tries) {
-            (Found::Never, _) => None,
-            (Found::Fits(order), Tries::Portfolio) => Some(order),
-            (Found::Unknown, Tries::Portfolio) => None,
-            (Found::Fits(_) | Found::Unknown, _) => filled_by(problem, count, &orders),
-        };
-        if let Some(order) = order {
-            used = order.len();
-            fits = Some(order);
-        }
-        count += 1;
-    }
-    let Some(fits) = fits else {
-        let never = least > problem.limit.min(problem.slots.len());
-        let lower = if never { f64::INFINITY } else { counted(least) };
-        return Solved { placement: None, lower, missing: missing(problem, tries) };
-    };
-    let mut few = problem.clone();
-    few.limit = used;
-    let mut found = Best::new(&few, Goal::MinMax, 0.0);
-    for order in orders_of(&few, Goal::MinMax, tries).0.iter().chain([&fits]) {
-        found.try_order(order);
-    }
-    found.finish(counted(least), tries)
-}
-
-fn counted(n: usize) -> f64 {
+pub(super) fn counted(n: usize) -> f64 {
     super::as_f64(u64::try_from(n).unwrap_or(u64::MAX))
 }
 
-/// A choice of `count` slots of one of these orders, in its sequence, that fits.
-fn filled_by(problem: &Problem, count: usize, orders: &[Vec<usize>]) -> Option<Vec<usize>> {
-    let mut few = problem.clone();
-    few.limit = count;
-    let choices = orders.iter().flat_map(|order| orders::shortened(&few, order).0);
-    choices
-        .filter_map(|order| walk::fill(&few, &order))
-        .next()
-        .map(|placement| placement.stages().map(|stage| stage.0).collect())
-}
-
-/// The fewest bytes by which one slot would have to be larger, over the orders tried.
-fn missing(problem: &Problem, tries: &Tries) -> Option<u64> {
+/// The fewest bytes by which one slot would have to be larger: the last of every order, or of those tried.
+pub(super) fn missing(problem: &Problem, tries: &Tries) -> Option<u64> {
+    if matches!(tries, Tries::Portfolio) {
+        if let Some(sets) = Sets::new(problem) {
+            return sets.missing();
+        }
+        let orders = orders::plain(problem);
+        let shortened =
+            orders.iter().flat_map(|order| orders::shortened(problem, order).0.into_iter().take(TIES));
+        return shortened.filter_map(|order| walk::missing(problem, &order)).min();
+    }
     let (orders, _) = orders_of(problem, Goal::MinMax, tries);
     orders.iter().filter_map(|order| walk::missing(problem, order)).min()
 }

@@ -4,10 +4,14 @@
 //! first one that reaches the end is a smallest one. A state whose reach cannot be completed by the largest rooms that
 //! are left is dropped; where the rooms are tight, few states remain.
 
-use super::Problem;
+use super::class::Sets;
+use super::{Problem, fit};
 
-/// States kept per size; beyond, those that waste most are dropped and nothing is proven any more.
-const BEAM: usize = 20_000;
+/// States kept per size where all depends on it.
+pub(crate) const WIDE: usize = 20_000;
+
+/// States kept per size where it is only about less of something that is known.
+pub(crate) const NARROW: usize = 1_000;
 
 /// The most slots that a set can name.
 const SLOTS: usize = 64;
@@ -22,6 +26,17 @@ pub(crate) enum Found {
     Unknown,
 }
 
+/// Whether everything fits on as many slots as may be used, by whatever says so first.
+pub(crate) fn decide(problem: &Problem) -> Found {
+    if let Some(order) = fit::any(problem) {
+        return Found::Fits(order);
+    }
+    match Sets::new(problem) {
+        Some(sets) => sets.any().map_or(Found::Never, Found::Fits),
+        None => search(problem, problem.limit, WIDE),
+    }
+}
+
 #[derive(Clone, Copy)]
 struct State {
     set: u64,
@@ -31,7 +46,9 @@ struct State {
 }
 
 /// Looks for an order of at most `limit` slots that fits.
-pub(crate) fn search(problem: &Problem, limit: usize) -> Found {
+///
+/// Of more than `beam` states of a size those that waste most are dropped, and then nothing is proven any more.
+pub(crate) fn search(problem: &Problem, limit: usize, beam: usize) -> Found {
     let slots = by_room(problem);
     if slots.len() > SLOTS {
         return Found::Unknown;
@@ -66,9 +83,9 @@ pub(crate) fn search(problem: &Problem, limit: usize) -> Found {
         }
         next.sort_by(|a, b| a.set.cmp(&b.set).then(b.reach.cmp(&a.reach)));
         next.dedup_by_key(|state| state.set);
-        if next.len() > BEAM {
+        if next.len() > beam {
             next.sort_by_key(|state| (waste(problem, &slots, &smallest, state), state.set));
-            next.truncate(BEAM);
+            next.truncate(beam);
             proof = false;
         }
         if next.is_empty() {
