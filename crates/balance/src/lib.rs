@@ -72,6 +72,7 @@ mod index;
 mod items;
 mod keep;
 mod links;
+mod pipelines;
 mod plan;
 mod price;
 mod refuse;

@@ -38,7 +38,7 @@ fn missing(certificate: &Certificate) -> u64 {
         Certificate::Total { needs, budgets } => needs.saturating_sub(*budgets),
         Certificate::Layer { needs, largest, .. } => needs.saturating_sub(*largest),
         Certificate::Host { needs, budget, .. } => needs.saturating_sub(*budget),
-        Certificate::Counting { .. } | Certificate::Searched { .. } => 0,
+        Certificate::Counting { .. } | Certificate::Pipelines { .. } | Certificate::Searched { .. } => 0,
     }
 }
 
@@ -49,7 +49,24 @@ fn least(context: &Context<'_>, part: impl Fn(&Class) -> u64) -> u64 {
 
 /// A certificate that needs no search.
 fn certificate(context: &Context<'_>) -> Option<Certificate> {
-    host(context).or_else(|| total(context)).or_else(|| layer(context)).or_else(|| counting(context))
+    host(context)
+        .or_else(|| total(context))
+        .or_else(|| layer(context))
+        .or_else(|| counting(context))
+        .or_else(|| pipelines(context))
+}
+
+/// How many copies of the model there have to be at least.
+fn copies(context: &Context<'_>) -> u64 {
+    context.options.pipelines.count().map_or(1, |count| u64::from(count.get()))
+}
+
+/// Every pipeline needs a device of its own.
+fn pipelines(context: &Context<'_>) -> Option<Certificate> {
+    let pipelines = copies(context);
+    let devices = context.fleet.devices.len().min(context.limit);
+    let devices = u64::try_from(devices).unwrap_or(u64::MAX);
+    (pipelines > 1 && pipelines > devices).then_some(Certificate::Pipelines { pipelines, devices })
 }
 
 /// The main host cannot hold what the engine keeps there, whether devices are used or not.
@@ -74,6 +91,13 @@ fn host(context: &Context<'_>) -> Option<Certificate> {
 
 /// All pools that layers may lie on are too small together.
 fn total(context: &Context<'_>) -> Option<Certificate> {
+    let (needs, budgets) = needs_and_budgets(context);
+    let needs = needs.saturating_mul(copies(context));
+    (needs > budgets).then_some(Certificate::Total { needs, budgets })
+}
+
+/// What one copy takes at least, and what may be used in all.
+pub(crate) fn needs_and_budgets(context: &Context<'_>) -> (u64, u64) {
     let layers = context.items.layers();
     // What every plan has to hold at least: a head beside the input takes no more than one elsewhere.
     let needs = least(context, |class| {
@@ -90,7 +114,7 @@ fn total(context: &Context<'_>) -> Option<Certificate> {
         *sum = sum.saturating_add(place.limit.min(pool)).min(pool);
     }
     let budgets = pools.into_values().fold(0_u64, u64::saturating_add);
-    (needs > budgets).then_some(Certificate::Total { needs, budgets })
+    (needs, budgets)
 }
 
 /// Budgets of all places that layers may lie on.
@@ -116,7 +140,12 @@ fn layer(context: &Context<'_>) -> Option<Certificate> {
 }
 
 fn counting(context: &Context<'_>) -> Option<Certificate> {
-    let loads: Vec<u64> = pieces(context).into_iter().map(|(needs, _)| needs).collect();
+    const MOST: usize = 2_000_000;
+    let pieces: Vec<u64> = pieces(context).into_iter().map(|(needs, _)| needs).collect();
+    let copies = usize::try_from(copies(context)).unwrap_or(usize::MAX);
+    // So many pieces of several copies are not worth the memory: what is not counted proves nothing.
+    let copies = copies.min(MOST / pieces.len().max(1)).max(1);
+    let loads = pieces.repeat(copies);
     let (count, size, places) = bounds::crowded(&loads, &budgets(context))?;
     Some(Certificate::Counting { count, size, places })
 }

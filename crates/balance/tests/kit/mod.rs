@@ -3,6 +3,7 @@
 
 pub(crate) mod instance;
 pub(crate) mod oracle;
+pub(crate) mod pipelines;
 
 use plimsoll_balance::{LayerSpec, Workload};
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node, NodeStatus, Pool};
