@@ -68,6 +68,7 @@ mod core;
 mod door;
 mod error;
 mod fleet;
+pub mod flow;
 mod index;
 mod items;
 mod keep;
@@ -84,7 +85,7 @@ pub use audit::{Amount, End, Finding, audit};
 pub use door::plan;
 pub use error::{Certificate, PlanError, Refusal, Verdict};
 pub use index::ModelIndex;
-pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedBy};
+pub use plan::{Assumption, Optimality, Pipeline, Plan, PlanValue, Stage, Stopped, StoppedBy};
 pub use plimsoll_model::LayerSpec;
 pub use price::{Placement, Priced, price};
 pub use workload::{

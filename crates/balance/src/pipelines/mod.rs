@@ -155,36 +155,29 @@ fn lower(team: &Team<'_>, count: Count) -> f64 {
 }
 
 fn of_team(team: &Team<'_>, count: Count) -> Found {
-    let lines = if team.units.len() <= EVERY {
-        let divided = every::Divided::new(team);
-        let lower = divided.lower(count);
-        match divided.best(count) {
-            Some(groups) => (groups, lower, None),
-            None => {
-                let short = grouping::shortest(team, count.most());
-                return Found { best: None, lower, short: Some(short) };
-            }
-        }
-    } else {
+    if team.units.len() > EVERY {
         let lower = 1.0 / limits::most_tokens(team, count.most());
-        let (groups, short) = grouping::search(team, count);
-        if groups.is_empty() {
-            return Found { best: None, lower, short: Some(short) };
-        }
-        (groups, lower, None)
-    };
-    let (groups, lower, short) = lines;
-    Found { best: assembled(team, &groups), lower, short }
+        let (lines, short) = grouping::search(team, count);
+        let short = lines.is_empty().then_some(short);
+        return Found { best: assembled(team, lines), lower, short };
+    }
+    let divided = every::Divided::new(team);
+    let lower = divided.lower(count);
+    let groups = divided.best(count);
+    let lines = groups.map(|groups| groups.iter().filter_map(|group| team.line(group)).collect());
+    let short = lines.is_none().then(|| grouping::shortest(team, count.most()));
+    Found { best: assembled(team, lines.unwrap_or_default()), lower, short }
 }
 
-/// The plan of these groups, the fastest first; `None` where one of them does not fit.
-fn assembled(team: &Team<'_>, groups: &[Vec<usize>]) -> Option<Assembled> {
-    let lines: Option<Vec<Line>> = groups.iter().map(|group| team.line(group)).collect();
-    let mut lines = lines?;
+/// The plan of these groups, the fastest first; `None` where there are none.
+fn assembled(team: &Team<'_>, mut lines: Vec<Line>) -> Option<Assembled> {
     lines.sort_by(|a, b| {
         let first = |line: &Line| line.devices.first().map_or(usize::MAX, |device| device.0);
         a.seconds.total_cmp(&b.seconds).then(first(a).cmp(&first(b)))
     });
-    let devices = lines.into_iter().flat_map(|line| line.devices).collect();
+    let devices: Vec<_> = lines.into_iter().flat_map(|line| line.devices).collect();
+    if devices.is_empty() {
+        return None;
+    }
     Draft { host: 0, devices }.assemble(team.context).ok()
 }

@@ -6,7 +6,7 @@ use crate::assemble::Draft;
 use crate::context::Context;
 use crate::core::chain::Chain;
 use crate::core::solve::{Goal, Tries, solve};
-use crate::core::{Hops, Problem, as_f64, minmax, orders};
+use crate::core::{Hops, Placement, Problem, as_f64, minmax, orders};
 use crate::search::{Posed, Search};
 use crate::workload::Strategy;
 
@@ -168,6 +168,21 @@ impl<'a> Team<'a> {
         Score { short, rate: 0.0 }
     }
 
+    /// Whether a group comes to the end of a copy with no stage of more seconds, in the order in which groups are tried.
+    pub(super) fn within(&self, group: &[usize], seconds: f64) -> bool {
+        if self.alone(group) <= seconds {
+            return true;
+        }
+        let order = self.slots(group);
+        let mut ends = vec![0; order.len()];
+        minmax::probe(&self.posed.problem, &order, seconds, &mut ends) == self.posed.problem.items()
+    }
+
+    /// A group makes no more tokens in a second than this.
+    pub(super) fn most(&self, group: &[usize]) -> f64 {
+        group.iter().map(|&unit| self.units[unit].rate).sum::<f64>() / self.total
+    }
+
     /// How many bytes of a copy an order leaves over.
     fn left_over(&self, order: &[usize], ends: &mut [usize]) -> u64 {
         let reached = minmax::probe(&self.posed.problem, order, f64::INFINITY, ends);
@@ -210,6 +225,18 @@ impl<'a> Team<'a> {
 
     /// What each device of a group holds in the best order of the strategy; `None` where none was found that fits.
     pub(super) fn line(&self, group: &[usize]) -> Option<Line> {
+        self.faster(group, self.split(group))
+    }
+
+    /// The same in the order in which groups are tried.
+    pub(super) fn line_in_order(&self, group: &[usize]) -> Option<Line> {
+        let slots = self.slots(group);
+        let placement = if slots.len() < 2 { None } else { minmax::in_order(self.problem(), &slots, 0.0) };
+        self.faster(group, placement.map(|(_, placement)| self.named(self.problem(), &placement, |slot| slot)))
+    }
+
+    /// Layers over several devices, or all of them on one where that is as good.
+    fn faster(&self, group: &[usize], split: Option<Line>) -> Option<Line> {
         let layers = self.context.items.layers();
         let whole = group.iter().filter_map(|&unit| self.units[unit].alone.map(|seconds| (seconds, unit)));
         let whole = whole.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -217,7 +244,6 @@ impl<'a> Team<'a> {
             seconds,
             devices: vec![(self.units[unit].device, 0..layers, true)],
         });
-        let split = self.split(group);
         match (whole, split) {
             (Some(whole), Some(split)) if split.seconds < whole.seconds => Some(split),
             (Some(whole), _) => Some(whole),
@@ -239,13 +265,18 @@ impl<'a> Team<'a> {
             tries => tries.clone(),
         };
         let placement = solve(&problem, Goal::MinMax, &tries).placement?;
+        Some(self.named(&problem, &placement, |slot| slots[slot]))
+    }
+
+    /// A placement in terms of devices and layers; `slot` says which of all slots one of the problem is.
+    fn named(&self, problem: &Problem, placement: &Placement, slot: impl Fn(usize) -> usize) -> Line {
         let mut seconds = 0.0_f64;
-        let mut devices = Vec::with_capacity(slots.len());
-        for (slot, start, end) in placement.stages() {
-            seconds = seconds.max(problem.cost(&problem.slots[slot], start, end));
+        let mut devices = Vec::new();
+        for (own, start, end) in placement.stages() {
+            seconds = seconds.max(problem.cost(&problem.slots[own], start, end));
             let (layers, head) = self.context.items.unfold(&self.posed.fold, start, end);
-            devices.push((self.posed.devices[slots[slot]], layers, head));
+            devices.push((self.posed.devices[slot(own)], layers, head));
         }
-        Some(Line { seconds, devices })
+        Line { seconds, devices }
     }
 }
