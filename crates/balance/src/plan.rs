@@ -45,7 +45,10 @@ pub struct Pipeline<'a> {
 impl Pipeline<'_> {
     /// Seconds between two of its tokens, which is its largest stage time; `None` where a speed is not known.
     pub fn seconds(&self) -> Option<f64> {
-        self.stages.iter().map(|stage| stage.seconds).try_fold(0.0, |most: f64, seconds| Some(most.max(seconds?)))
+        self.stages
+            .iter()
+            .map(|stage| stage.seconds)
+            .try_fold(0.0, |most: f64, seconds| Some(most.max(seconds?)))
     }
 }
 

@@ -269,7 +269,13 @@ impl<'a> Search<'a> {
     }
 
     /// The problem from a cut on, with one device of each pool where `chosen` says which.
-    pub(crate) fn posed(&self, cut: usize, host_uses: u64, host_layers: usize, chosen: Option<&[usize]>) -> Posed {
+    pub(crate) fn posed(
+        &self,
+        cut: usize,
+        host_uses: u64,
+        host_layers: usize,
+        chosen: Option<&[usize]>,
+    ) -> Posed {
         let context = self.context;
         let with_host = context.fleet.host.as_ref();
         let charges =

@@ -5,7 +5,9 @@ mod kit;
 use std::num::NonZeroU32;
 
 use kit::instance::ordinary;
-use plimsoll_balance::flow::{Flow, FlowError, Served, evaluate, evaluate_over_ways, layerwise_bound, of_plan};
+use plimsoll_balance::flow::{
+    Flow, FlowError, Served, evaluate, evaluate_over_ways, layerwise_bound, of_plan,
+};
 use plimsoll_balance::{Objective, Pipelines, PlanOptions, plan};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -93,7 +95,8 @@ fn routes_hold(
 }
 
 fn pieces() -> impl Strategy<Value = (u32, Vec<Piece>)> {
-    let piece = |layers: u32| (0..=layers, 0..=layers, 0_u32..12).prop_map(|(a, b, rate)| (a.min(b), a.max(b), rate));
+    let piece =
+        |layers: u32| (0..=layers, 0..=layers, 0_u32..12).prop_map(|(a, b, rate)| (a.min(b), a.max(b), rate));
     (1_u32..6).prop_flat_map(move |layers| (Just(layers), vec(piece(layers), 1..6)))
 }
 
@@ -195,7 +198,10 @@ fn what_is_no_rate_and_what_lies_outside_is_refused() {
         assert!(matches!(evaluate_over_ways(0..2, &two, |_, _| Some(rate)), Err(FlowError::Way { .. })));
     }
     let outside = evaluate(0..1, &served(&[(0, 2, 1)])).expect_err("there is one layer");
-    assert_eq!(outside.to_string(), "n0/d serves the layers from 0 up to 2, and the model's are from 0 up to 1");
+    assert_eq!(
+        outside.to_string(),
+        "n0/d serves the layers from 0 up to 2, and the model's are from 0 up to 1"
+    );
     assert_eq!(layerwise_bound(0..2, &served(&[(0, 1, 1)])), 0.0);
     assert_eq!(evaluate(0..0, &[]).expect("nothing to pass").routes, []);
 }

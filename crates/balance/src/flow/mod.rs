@@ -93,7 +93,8 @@ pub fn evaluate(model: Range<u32>, served: &[Served]) -> Result<Flow, FlowError>
     check(&model, served)?;
     let mut network = Network::new(served.iter().map(|s| s.rate));
     // Tokens can only be at the first boundary, and where a device ends.
-    let mut boundaries: Vec<u32> = served.iter().map(|s| s.layers.end).chain([model.start, model.end]).collect();
+    let mut boundaries: Vec<u32> =
+        served.iter().map(|s| s.layers.end).chain([model.start, model.end]).collect();
     boundaries.sort_unstable();
     boundaries.dedup();
     let vertices: Vec<usize> = boundaries.iter().map(|_| network.vertex()).collect();

@@ -109,5 +109,8 @@ impl<'a> Divided<'a> {
 
 /// The units of a mask.
 fn members(mask: usize) -> Vec<usize> {
-    (0..usize::BITS).filter(|&bit| mask & (1 << bit) != 0).filter_map(|bit| usize::try_from(bit).ok()).collect()
+    (0..usize::BITS)
+        .filter(|&bit| mask & (1 << bit) != 0)
+        .filter_map(|bit| usize::try_from(bit).ok())
+        .collect()
 }

@@ -8,9 +8,15 @@ use crate::core::walk::Random;
 /// Walks over single devices that one search may take in all, roughly.
 const STEPS: usize = 20_000_000;
 
-/// Moves for each device, in the first round for one number of groups, and in all on those that are left at the end.
-const FIRST: usize = 6;
-const LAST: usize = 240;
+/// Moves for each device in the first round for one number of groups.
+const FIRST: usize = 3;
+
+/// Moves for each device in all on the numbers of groups that are left at the end: so many times the devices, at most.
+const LAST: usize = 10;
+const MOST_LAST: usize = 480;
+
+/// How many numbers of groups are left at the end.
+const FINALISTS: usize = 3;
 
 /// The share of two groups' rates that a change may cost at first; none at the end.
 const PATIENCE: f64 = 0.005;
@@ -24,9 +30,6 @@ const SOLVED: usize = 24_000;
 
 /// What floating point may take from a sum of two rates.
 const ROUNDING: f64 = 1e-12;
-
-/// How many numbers of groups are looked at again.
-const FINALISTS: usize = 3;
 
 /// Devices in groups.
 #[derive(Clone, Debug)]
@@ -194,8 +197,8 @@ pub(super) fn shortest(team: &Team<'_>, count: usize) -> u64 {
 
 /// So many moves for each device that `searches` as many stay within the steps of a search.
 fn tries(team: &Team<'_>, count: usize, searches: usize, each: usize) -> usize {
-    // A move is mostly one walk over one group, and sometimes a dozen.
-    let walk = (team.units.len() / count.max(1)).max(1) * 3;
+    // A move is mostly a walk over one group or two, and sometimes a dozen of them.
+    let walk = (team.units.len() / count.max(1)).max(1) * 12;
     let most = STEPS / searches.max(1) / walk;
     team.units.len().saturating_mul(each).min(most).max(16)
 }
@@ -223,7 +226,8 @@ fn exactly(team: &Team<'_>, count: usize) -> (Vec<Line>, u64) {
 /// The ends of several drawn sequences of moves, the best one first.
 fn improved(team: &Team<'_>, start: &Groups, finalists: usize) -> Vec<Groups> {
     let searches = finalists * usize::try_from(SEEDS).unwrap_or(1);
-    let tries = tries(team, start.groups.len(), searches, LAST / searches);
+    let each = (team.units.len() * LAST).min(MOST_LAST) / searches;
+    let tries = tries(team, start.groups.len(), searches, each);
     let drawn = (0..SEEDS).map(|seed| {
         let mut groups = start.clone();
         groups.improve(team, tries, LAST_SEED + seed);

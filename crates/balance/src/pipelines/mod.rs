@@ -94,6 +94,10 @@ pub(crate) fn run<'a>(context: &'a Context<'a>) -> (Option<Assembled>, Search<'a
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             let mut none = Search::new(context);
             if count > most_that_fit(context) {
+                if count <= context.fleet.devices.len().min(context.limit) {
+                    // It is bytes that are missing, and the certificate says how many.
+                    none.lacks(0);
+                }
                 return (None, none);
             }
             let found = search(context, Count::Exactly(count));

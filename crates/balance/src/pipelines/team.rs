@@ -75,7 +75,8 @@ impl<'a> Team<'a> {
             if slot.is_none() && alone.is_none() {
                 continue;
             }
-            let room = slot.map_or_else(|| context.fleet.budget(place), |slot| posed.problem.slots[slot].room);
+            let room =
+                slot.map_or_else(|| context.fleet.budget(place), |slot| posed.problem.slots[slot].room);
             units.push(Unit { device, slot, alone, room, rate: context.rate(place) });
         }
         let mut order: Vec<usize> = (0..units.len()).collect();
@@ -232,7 +233,10 @@ impl<'a> Team<'a> {
     pub(super) fn line_in_order(&self, group: &[usize]) -> Option<Line> {
         let slots = self.slots(group);
         let placement = if slots.len() < 2 { None } else { minmax::in_order(self.problem(), &slots, 0.0) };
-        self.faster(group, placement.map(|(_, placement)| self.named(self.problem(), &placement, |slot| slot)))
+        self.faster(
+            group,
+            placement.map(|(_, placement)| self.named(self.problem(), &placement, |slot| slot)),
+        )
     }
 
     /// Layers over several devices, or all of them on one where that is as good.
