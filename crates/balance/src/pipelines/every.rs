@@ -68,7 +68,7 @@ impl<'a> Divided<'a> {
     /// Every way with groups that all fit, with its tokens in a second.
     fn ways(&self, count: Count, seconds: &[f64], visit: &mut impl FnMut(&[usize], f64)) {
         let mut masks = Vec::new();
-        self.put(0, count, seconds, &mut masks, 0, visit);
+        self.put(0, count, seconds, &mut masks, visit);
     }
 
     fn put(
@@ -77,7 +77,6 @@ impl<'a> Divided<'a> {
         count: Count,
         seconds: &[f64],
         masks: &mut Vec<usize>,
-        used: usize,
         visit: &mut impl FnMut(&[usize], f64),
     ) {
         if unit == self.team.units.len() {
@@ -90,18 +89,19 @@ impl<'a> Divided<'a> {
             }
             return;
         }
-        self.put(unit + 1, count, seconds, masks, used, visit);
-        if used == self.team.context.limit {
+        self.put(unit + 1, count, seconds, masks, visit);
+        let used: u32 = masks.iter().map(|mask| mask.count_ones()).sum();
+        if usize::try_from(used).is_ok_and(|used| used >= self.team.context.limit) {
             return;
         }
         for group in 0..masks.len() {
             masks[group] |= 1 << unit;
-            self.put(unit + 1, count, seconds, masks, used + 1, visit);
+            self.put(unit + 1, count, seconds, masks, visit);
             masks[group] &= !(1 << unit);
         }
         if masks.len() < count.most() {
             masks.push(1 << unit);
-            self.put(unit + 1, count, seconds, masks, used + 1, visit);
+            self.put(unit + 1, count, seconds, masks, visit);
             masks.pop();
         }
     }

@@ -215,10 +215,11 @@ impl<'a> Team<'a> {
         let mut ends = vec![0; slots.len()];
         for order in orders::every(&problem, false).unwrap_or_default() {
             let below = if least < f64::INFINITY { least.next_down() } else { least };
-            if least > 0.0 && minmax::probe(&problem, &order, below, &mut ends) == items {
-                if let Some((value, _)) = minmax::search(&problem, &order, 0.0, &mut ends) {
-                    least = least.min(value);
-                }
+            if least > 0.0
+                && minmax::probe(&problem, &order, below, &mut ends) == items
+                && let Some((value, _)) = minmax::search(&problem, &order, 0.0, &mut ends)
+            {
+                least = least.min(value);
             }
         }
         least
