@@ -15,7 +15,8 @@ use crate::workload::{Objective, StageCharges};
 pub(crate) struct Draft {
     /// How many layers the main host holds, where there is one.
     pub(crate) host: usize,
-    /// The devices in order, as indices into the fleet; each holds a layer or the head.
+    /// The devices in order, as indices into the fleet; each holds a layer or the head. A device behind one with the
+    /// head begins another pipeline.
     pub(crate) devices: Vec<(usize, Range<usize>, bool)>,
 }
 
@@ -31,6 +32,7 @@ pub(crate) struct Assembled {
 }
 
 struct Part<'a> {
+    pipeline: usize,
     place: &'a Candidate,
     layers: Range<usize>,
     input: bool,
@@ -59,6 +61,7 @@ impl Draft {
         let mut short = 0_u64;
         let mut stages = Vec::with_capacity(parts.len());
         let (mut seconds, mut costs) = (0.0, Vec::with_capacity(parts.len()));
+        let mut largest_of: Vec<f64> = vec![0.0];
         for (at, part) in parts.iter().enumerate() {
             let others =
                 parts.iter().enumerate().filter(|(other, p)| *other != at && p.place.pool == part.place.pool);
@@ -68,15 +71,23 @@ impl Draft {
             let budget = pool.saturating_sub(others).min(part.place.limit);
             short = short.max(part.uses().saturating_sub(budget));
             let time = context.seconds(part.place, &part.layers, part.head);
-            if at > 0 {
+            let same = at > 0 && parts[at - 1].pipeline == part.pipeline;
+            if at > 0 && !same {
+                largest_of.push(0.0);
+            }
+            if same {
                 seconds += context.links.seconds(&parts[at - 1].place.device.node, &part.place.device.node);
             }
             seconds += time;
             if part.head || !part.layers.is_empty() {
-                costs.push(if context.timed() { time } else { as_f64(part.uses()) / as_f64(budget.max(1)) });
+                let cost = if context.timed() { time } else { as_f64(part.uses()) / as_f64(budget.max(1)) };
+                costs.push(cost);
+                if let Some(largest) = largest_of.last_mut() {
+                    *largest = largest.max(cost);
+                }
             }
             stages.push(Stage {
-                pipeline: 0,
+                pipeline: u32::try_from(part.pipeline).unwrap_or(u32::MAX),
                 device: part.place.device.clone(),
                 layers: context.items.index(part.layers.start)..context.items.index(part.layers.end),
                 input: part.input,
@@ -90,11 +101,10 @@ impl Draft {
             });
         }
         costs.sort_by(|a, b| b.total_cmp(a));
-        let largest = costs.first().copied().unwrap_or(0.0);
         let value = match context.options.objective {
             Objective::Fit => as_f64(u64::try_from(costs.len()).unwrap_or(u64::MAX)),
             Objective::Latency => seconds,
-            Objective::Throughput | Objective::Balanced => largest,
+            Objective::Throughput | Objective::Balanced => together(&largest_of),
         };
         (Assembled { draft: self, stages, value, costs }, short)
     }
@@ -102,7 +112,6 @@ impl Draft {
     fn parts<'a>(&self, context: &'a Context<'_>) -> Vec<Part<'a>> {
         let charges = &context.rules.charges;
         let partial = self.host > 0;
-        let one = self.devices.len() == 1 && !partial;
         let mut parts = Vec::with_capacity(self.devices.len() + 1);
         let lone_host = self.devices.is_empty();
         if let Some(host) = &context.fleet.host {
@@ -110,6 +119,7 @@ impl Draft {
             let layers = 0..self.host;
             let head = if lone_host { class.head_beside_input } else { 0 };
             parts.push(Part {
+                pipeline: 0,
                 weights: weights(class, &layers).saturating_add(class.input).saturating_add(head),
                 kv: class.kv(0, self.host),
                 place: &host.place,
@@ -121,18 +131,23 @@ impl Draft {
         }
         let with_host = !parts.is_empty();
         let shared = if partial { &charges.partial } else { &charges.split };
+        let mut pipeline = 0;
         for (at, (device, layers, head)) in self.devices.iter().enumerate() {
+            let first = at == 0 || self.devices[at - 1].2;
+            pipeline += usize::from(first && at > 0);
+            let one = first && *head && !partial;
             let place = &context.fleet.devices[*device];
             let class = context.class(place.backend);
-            let input = at == 0 && !with_host;
+            let input = first && !with_host;
             let output = match (*head, input) {
                 (false, _) => 0,
                 (true, true) => class.head_beside_input,
                 (true, false) => class.head,
             };
             let own = if input { class.input } else { 0 };
-            let overhead = if one { charges.alone.get() } else { charged(shared, at == 0, *head) };
+            let overhead = if one { charges.alone.get() } else { charged(shared, first, *head) };
             parts.push(Part {
+                pipeline,
                 weights: weights(class, layers).saturating_add(own).saturating_add(output),
                 kv: class.kv(layers.start, layers.end),
                 place,
@@ -143,6 +158,15 @@ impl Draft {
             });
         }
         parts
+    }
+}
+
+/// Seconds between two tokens of all pipelines together, from the largest stage time of each.
+fn together(largest: &[f64]) -> f64 {
+    match largest {
+        [] => 0.0,
+        [one] => *one,
+        several => 1.0 / several.iter().map(|seconds| 1.0 / seconds).sum::<f64>(),
     }
 }
 

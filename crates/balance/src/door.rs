@@ -12,7 +12,7 @@ use crate::keep::TIE;
 use crate::plan::{Assumption, Optimality, Plan, PlanValue, Stage};
 use crate::search::Search;
 use crate::workload::{EngineRules, PlanOptions, Workload};
-use crate::{refuse, stopped};
+use crate::{pipelines, refuse, stopped};
 
 /// What floating point may have taken from a bound that is reached, and what a plan that was taken on a tie may lie above
 /// the least value.
@@ -38,6 +38,7 @@ pub fn plan(
     rules: &EngineRules,
     options: &PlanOptions,
 ) -> Result<Plan, PlanError> {
+    pipelines::check(rules, options)?;
     let context = Context::new(snapshot, workload, rules, options)?;
     let host_takes_layers = context.fleet.host.as_ref().is_some_and(|host| host.takes_layers);
     if context.fleet.devices.is_empty() && !host_takes_layers {
@@ -46,8 +47,13 @@ pub fn plan(
     if context.items.layers() == 0 {
         return Ok(empty(&context));
     }
-    let mut search = Search::run(&context);
-    match search.best() {
+    let (best, search) = if options.pipelines.may_be_several() {
+        pipelines::run(&context)
+    } else {
+        let mut search = Search::run(&context);
+        (search.best(), search)
+    };
+    match best {
         Some(best) => Ok(finished(&context, &best, search.lower)),
         None => Err(PlanError::DoesNotFit(Box::new(refuse::refusal(&context, &search)))),
     }
@@ -118,7 +124,7 @@ fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
         }
     }
     let mut links = BTreeMap::new();
-    for pair in stages.windows(2) {
+    for pair in stages.windows(2).filter(|pair| pair[0].pipeline == pair[1].pipeline) {
         for (between, way) in context.links.passed(&pair[0].device.node, &pair[1].device.node) {
             if way.assumed {
                 links.insert(between.map(Clone::clone), way);

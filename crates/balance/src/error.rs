@@ -4,6 +4,7 @@ use plimsoll_cluster::{MainNodeError, SnapshotError};
 use plimsoll_units::{Bytes, DeviceRef, NodeId};
 
 use crate::plan::Stopped;
+use crate::workload::{Objective, Pipelines, Transfers};
 
 /// Why there is no plan. Planning changes nothing, so nothing has changed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -91,9 +92,72 @@ pub enum PlanError {
         /// What was added up.
         what: &'static str,
     },
+    /// Several pipelines serve many requests at once, and something else is asked for.
+    #[error(
+        "{} are for the objective throughput, and {} is asked for",
+        copies(.pipelines),
+        asked(.objective)
+    )]
+    PipelinesObjective {
+        /// How many pipelines are asked for.
+        pipelines: Pipelines,
+        /// What the plan should be good at.
+        objective: Objective,
+    },
+    /// The engine is one process around a main node.
+    #[error(
+        "{} are asked for, and the engine runs as one process around a main node, which holds the input once",
+        copies(.pipelines)
+    )]
+    PipelinesAroundHost {
+        /// How many pipelines are asked for.
+        pipelines: Pipelines,
+    },
+    /// What passes between stages is counted for one pipeline only.
+    #[error(
+        "{} are asked for together with transfers {}, which are counted for one pipeline only",
+        copies(.pipelines),
+        counted(.transfers)
+    )]
+    PipelinesTransfers {
+        /// How many pipelines are asked for.
+        pipelines: Pipelines,
+        /// How transfers are to be counted.
+        transfers: Transfers,
+    },
+    /// Pins are kept for one pipeline only.
+    #[error("{} are asked for together with pins, which are kept for one pipeline only", copies(.pipelines))]
+    PipelinesPinned {
+        /// How many pipelines are asked for.
+        pipelines: Pipelines,
+    },
     /// The model does not fit, or no way was found.
     #[error(transparent)]
     DoesNotFit(Box<Refusal>),
+}
+
+/// So many pipelines, in words.
+fn copies(pipelines: &Pipelines) -> String {
+    pipelines.count().map_or_else(|| "several pipelines".to_owned(), |count| format!("{count} pipelines"))
+}
+
+/// An objective, as it is asked for.
+fn asked(objective: &Objective) -> &'static str {
+    match objective {
+        Objective::Fit => "fit",
+        Objective::Throughput => "throughput",
+        Objective::Latency => "latency",
+        Objective::Balanced => "balanced",
+    }
+}
+
+/// How transfers are counted, in a word.
+fn counted(transfers: &Transfers) -> &'static str {
+    match transfers {
+        Transfers::Apart => "apart",
+        Transfers::Overlapped => "overlapped",
+        Transfers::Added => "added",
+    }
 }
 
 /// The model does not fit, or no way was found.
@@ -173,6 +237,14 @@ pub enum Certificate {
         needs: u64,
         /// What may be used.
         budget: u64,
+    },
+    /// There are more pipelines than devices that may be used.
+    #[error("{pipelines} pipelines need as many devices, and {devices} may be used")]
+    Pipelines {
+        /// How many are asked for.
+        pipelines: u64,
+        /// How many devices may be used.
+        devices: u64,
     },
     /// Every order of every set of devices was excluded by an exact search.
     #[error("an exact search over every order of {devices} device(s) found none")]

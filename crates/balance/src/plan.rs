@@ -16,7 +16,7 @@ pub struct Plan {
     pub objective: Objective,
     /// In which orders devices were tried.
     pub strategy: Strategy,
-    /// The devices in the order in which a token passes them. A stage with an empty range is listed when something is
+    /// The devices in the order in which a token passes them, pipeline by pipeline. A stage with an empty range is listed when something is
     /// charged there (input, head, an engine's host buffers).
     pub stages: Vec<Stage>,
     /// How good it is.
@@ -25,6 +25,31 @@ pub struct Plan {
     pub assumed: Vec<Assumption>,
     /// What stopped each device that could have taken more, and devices left out.
     pub stopped: Vec<Stopped>,
+}
+
+impl Plan {
+    /// The copies of the model, by their numbers.
+    pub fn pipelines(&self) -> impl Iterator<Item = Pipeline<'_>> {
+        let same = |a: &Stage, b: &Stage| a.pipeline == b.pipeline;
+        self.stages.chunk_by(same).map(|stages| Pipeline { stages })
+    }
+}
+
+/// One copy of the model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pipeline<'a> {
+    /// Its devices in the order in which a token passes them; at least one.
+    pub stages: &'a [Stage],
+}
+
+impl Pipeline<'_> {
+    /// Seconds between two of its tokens, which is its largest stage time; `None` where a speed is not known.
+    pub fn seconds(&self) -> Option<f64> {
+        self.stages
+            .iter()
+            .map(|stage| stage.seconds)
+            .try_fold(0.0, |most: f64, seconds| Some(most.max(seconds?)))
+    }
 }
 
 /// What one device holds.
@@ -63,7 +88,8 @@ impl Stage {
 
 /// How good a plan is, in the objective's own unit.
 ///
-/// Fit: devices used. Throughput: the largest stage time, seconds. Latency: the sum of stage times and hops, seconds.
+/// Fit: devices used. Throughput: the largest stage time, seconds; of several pipelines the seconds between two tokens of
+/// all of them together, which is one over the sum of one over each one's largest stage time. Latency: the sum of stage times and hops, seconds.
 /// Balanced: the largest used share of a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanValue {

@@ -19,7 +19,8 @@ pub struct Placement {
     /// How many of the first layers the main node's host holds; nothing without such a host.
     pub on_host: usize,
     /// The devices in order, each with a range of places of layers (not of their indices), one after the other from
-    /// `on_host` on. The head lies on the last one, on the host where there is none.
+    /// `on_host` on. The head lies on the last one, on the host where there is none. Where several pipelines are asked
+    /// for, the device behind one that holds the last layer begins another pipeline, from 0.
     pub devices: Vec<(DeviceRef, Range<usize>)>,
 }
 
@@ -54,17 +55,22 @@ pub fn price(
     let mut next = placement.on_host;
     let mut devices = Vec::with_capacity(placement.devices.len());
     let last = placement.devices.len().saturating_sub(1);
+    let several = options.pipelines.may_be_several() && context.fleet.host.is_none();
     for (at, (device, layers)) in placement.devices.iter().enumerate() {
         let found = context.fleet.devices.iter().position(|candidate| candidate.device == *device);
         let index = found.ok_or_else(|| PlanError::UnknownDevice { device: device.clone() })?;
         if !seen.insert(index) {
             return Err(PlanError::RepeatedDevice { device: device.clone() });
         }
+        let ends = several && layers.end == context.items.layers();
+        if several && next == context.items.layers() && at > 0 {
+            next = 0;
+        }
         if layers.start != next || layers.end < layers.start {
             return Err(PlanError::BrokenPlacement { at: layers.start, expected: next });
         }
         next = layers.end;
-        devices.push((index, layers.clone(), at == last));
+        devices.push((index, layers.clone(), ends || at == last));
     }
     if next != context.items.layers() || (placement.on_host > 0 && context.fleet.host.is_none()) {
         return Err(PlanError::BrokenPlacement { at: context.items.layers(), expected: next });

@@ -40,7 +40,10 @@ fn missing(certificate: &Certificate) -> u64 {
         Certificate::Layer { needs, largest, .. } => needs.saturating_sub(*largest),
         Certificate::Host { needs, budget, .. } => needs.saturating_sub(*budget),
         // A little more may let a device hold a layer that could hold none.
-        Certificate::Usable { .. } | Certificate::Counting { .. } | Certificate::Searched { .. } => 0,
+        Certificate::Usable { .. }
+        | Certificate::Counting { .. }
+        | Certificate::Pipelines { .. }
+        | Certificate::Searched { .. } => 0,
     }
 }
 
@@ -56,6 +59,20 @@ fn certificate(context: &Context<'_>) -> Option<Certificate> {
         .or_else(|| layer(context))
         .or_else(|| usable(context))
         .or_else(|| counting(context))
+        .or_else(|| pipelines(context))
+}
+
+/// How many copies of the model there have to be at least.
+fn copies(context: &Context<'_>) -> u64 {
+    context.options.pipelines.count().map_or(1, |count| u64::from(count.get()))
+}
+
+/// Every pipeline needs a device of its own.
+fn pipelines(context: &Context<'_>) -> Option<Certificate> {
+    let pipelines = copies(context);
+    let devices = context.fleet.devices.len().min(context.limit);
+    let devices = u64::try_from(devices).unwrap_or(u64::MAX);
+    (pipelines > 1 && pipelines > devices).then_some(Certificate::Pipelines { pipelines, devices })
 }
 
 /// The main host cannot hold what the engine keeps there, whether devices are used or not.
@@ -78,7 +95,13 @@ fn host(context: &Context<'_>) -> Option<Certificate> {
     (needs > budget).then(|| Certificate::Host { host: host.place.device.clone(), needs, budget })
 }
 
-/// What every plan has to hold at least.
+/// What one copy takes at least, and what may be used in all.
+pub(crate) fn needs_and_budgets(context: &Context<'_>) -> (u64, u64) {
+    let places = context.fleet.host.iter().map(|host| &host.place).chain(&context.fleet.devices);
+    (held(context), together(context, places))
+}
+
+/// What every copy has to hold at least.
 fn held(context: &Context<'_>) -> u64 {
     let layers = context.items.layers();
     // A head beside the input takes no more than one elsewhere.
@@ -103,15 +126,14 @@ fn together<'a>(context: &Context<'_>, places: impl Iterator<Item = &'a Candidat
 
 /// All pools that layers may lie on are too small together.
 fn total(context: &Context<'_>) -> Option<Certificate> {
-    let needs = held(context);
-    let places = context.fleet.host.iter().map(|host| &host.place).chain(&context.fleet.devices);
-    let budgets = together(context, places);
+    let (needs, budgets) = needs_and_budgets(context);
+    let needs = needs.saturating_mul(copies(context));
     (needs > budgets).then_some(Certificate::Total { needs, budgets })
 }
 
 /// So are they without those that cannot hold any layer.
 fn usable(context: &Context<'_>) -> Option<Certificate> {
-    let needs = held(context);
+    let needs = held(context).saturating_mul(copies(context));
     let usable = || context.fleet.devices.iter().filter(|device| context.too_small(device).is_none());
     let devices = u64::try_from(usable().count()).unwrap_or(u64::MAX);
     let budgets = together(context, context.fleet.host.iter().map(|host| &host.place).chain(usable()));
@@ -141,7 +163,12 @@ fn layer(context: &Context<'_>) -> Option<Certificate> {
 }
 
 fn counting(context: &Context<'_>) -> Option<Certificate> {
-    let loads: Vec<u64> = pieces(context).into_iter().map(|(needs, _)| needs).collect();
+    const MOST: usize = 2_000_000;
+    let pieces: Vec<u64> = pieces(context).into_iter().map(|(needs, _)| needs).collect();
+    let copies = usize::try_from(copies(context)).unwrap_or(usize::MAX);
+    // So many pieces of several copies are not worth the memory: what is not counted proves nothing.
+    let copies = copies.min(MOST / pieces.len().max(1)).max(1);
+    let loads = pieces.repeat(copies);
     let (count, size, places) = bounds::crowded(&loads, &budgets(context))?;
     Some(Certificate::Counting { count, size, places })
 }

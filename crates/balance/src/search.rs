@@ -29,17 +29,24 @@ pub(crate) struct Search<'a> {
 }
 
 /// A problem, and what its slots and items stand for.
-struct Posed {
-    problem: Problem,
-    devices: Vec<usize>,
-    fold: Fold,
+#[derive(Debug)]
+pub(crate) struct Posed {
+    pub(crate) problem: Problem,
+    /// The devices of the slots, as indices into the fleet.
+    pub(crate) devices: Vec<usize>,
+    pub(crate) fold: Fold,
     host: usize,
 }
 
 impl<'a> Search<'a> {
+    /// Before anything was searched.
+    pub(crate) fn new(context: &'a Context<'a>) -> Self {
+        Self { context, kept: Kept::new(context), lower: f64::INFINITY, short: None }
+    }
+
     /// Searches every regime.
     pub(crate) fn run(context: &'a Context<'a>) -> Self {
-        let mut search = Self { context, kept: Kept::new(context), lower: f64::INFINITY, short: None };
+        let mut search = Self::new(context);
         if context.fleet.host.is_some() {
             search.around_the_host()
         } else {
@@ -88,7 +95,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn lacks(&mut self, bytes: u64) {
+    pub(crate) fn lacks(&mut self, bytes: u64) {
         self.short = Some(self.short.map_or(bytes, |short| short.min(bytes)));
     }
 
@@ -249,7 +256,7 @@ impl<'a> Search<'a> {
         lower
     }
 
-    fn tries(&self, posed: &Posed) -> Tries {
+    pub(crate) fn tries(&self, posed: &Posed) -> Tries {
         match self.context.options.strategy {
             Strategy::Portfolio => Tries::Portfolio,
             Strategy::CapacityDescending => Tries::LargestFirst,
@@ -262,7 +269,13 @@ impl<'a> Search<'a> {
     }
 
     /// The problem from a cut on, with one device of each pool where `chosen` says which.
-    fn posed(&self, cut: usize, host_uses: u64, host_layers: usize, chosen: Option<&[usize]>) -> Posed {
+    pub(crate) fn posed(
+        &self,
+        cut: usize,
+        host_uses: u64,
+        host_layers: usize,
+        chosen: Option<&[usize]>,
+    ) -> Posed {
         let context = self.context;
         let with_host = context.fleet.host.as_ref();
         let charges =
@@ -301,7 +314,7 @@ impl<'a> Search<'a> {
     }
 
     /// Where several devices share a pool, every way to use one of each; a single `None` where none do.
-    fn choices(&self, posed: &Posed) -> Vec<Option<Vec<usize>>> {
+    pub(crate) fn choices(&self, posed: &Posed) -> Vec<Option<Vec<usize>>> {
         let devices = &self.context.fleet.devices;
         let mut pools: Vec<Vec<usize>> = Vec::new();
         for &device in &posed.devices {

@@ -158,6 +158,22 @@ pub enum Pipelines {
     Auto,
 }
 
+impl Pipelines {
+    /// How many copies are asked for; `None` where that is left to the planner.
+    pub const fn count(self) -> Option<NonZeroU32> {
+        match self {
+            Self::One => Some(NonZeroU32::MIN),
+            Self::Exactly(count) => Some(count),
+            Self::Auto => None,
+        }
+    }
+
+    /// Whether a plan may have more than one copy.
+    pub const fn may_be_several(self) -> bool {
+        !matches!(self.count(), Some(NonZeroU32::MIN))
+    }
+}
+
 /// How a stage's time counts what it passes on to the next one; for [`Objective::Throughput`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transfers {

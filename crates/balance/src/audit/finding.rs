@@ -124,6 +124,24 @@ pub enum Finding {
     /// The engine has no main host, or the plan does not begin there.
     #[error("the plan does not begin with the main node's host")]
     NoHost,
+    /// Pipelines are not listed one after the other, from 0.
+    #[error("{device} is listed in pipeline {pipeline}, where {expected} is next")]
+    PipelineOrder {
+        /// The device.
+        device: DeviceRef,
+        /// Its pipeline.
+        pipeline: u32,
+        /// The pipeline before, or the one behind that.
+        expected: u32,
+    },
+    /// There are more or fewer pipelines than were asked for.
+    #[error("there are {found} pipelines, and {asked} were asked for")]
+    Pipelines {
+        /// How many there are.
+        found: u64,
+        /// How many should be.
+        asked: u64,
+    },
     /// More devices are used than are allowed.
     #[error("{used} devices are used and at most {limit} are allowed")]
     TooMany {

@@ -5,6 +5,7 @@
 
 mod finding;
 mod numbers;
+mod pipelines;
 mod places;
 
 pub use finding::{Amount, End, Finding};
@@ -12,13 +13,13 @@ pub use finding::{Amount, End, Finding};
 use plimsoll_cluster::{ClusterSnapshot, Node};
 use plimsoll_model::{Footprint, LayerSpec};
 
-use crate::plan::{Optimality, Plan};
+use crate::plan::{Optimality, Plan, Stage};
 use crate::workload::{EngineRules, PlanOptions, Workload};
 
 /// How far a recomputed time or share may lie from the claimed one, relative to it.
 const TOLERANCE: f64 = 1e-9;
 
-/// Checks a plan against what it was made for: cover, order, legal cuts, what an engine allows, every pool and limit,
+/// Checks a plan against what it was made for: cover, order and legal cuts of every pipeline, what an engine allows, every pool and limit,
 /// and every number it claims.
 ///
 /// # Errors
@@ -39,6 +40,7 @@ pub fn audit(
         findings.push(Finding::OtherRequest);
     }
     let case = Case::new(plan, snapshot, workload, rules, options);
+    case.pipelines(&mut findings);
     case.order(&mut findings);
     case.places(&mut findings);
     // What follows adds up what the stages hold: only where these can be told.
@@ -62,6 +64,8 @@ struct Case<'a> {
     main: Option<&'a Node>,
     /// Each footprint's layers, by index.
     layers: Vec<Vec<LayerSpec>>,
+    /// The stages of each pipeline: stages in a row with the same number.
+    lines: Vec<&'a [Stage]>,
 }
 
 impl<'a> Case<'a> {
@@ -78,7 +82,8 @@ impl<'a> Case<'a> {
             layers
         };
         let layers = workload.footprints.iter().map(sorted).collect();
-        Self { plan, snapshot, workload, rules, options, main: places::main(snapshot, rules), layers }
+        let lines = plan.stages.chunk_by(|a, b| a.pipeline == b.pipeline).collect();
+        Self { plan, snapshot, workload, rules, options, main: places::main(snapshot, rules), layers, lines }
     }
 
     /// The claim of how good the plan is.

@@ -86,7 +86,7 @@ impl Case<'_> {
     /// What the engine charges a device, by who takes part.
     fn overhead(&self, stage: &Stage) -> u128 {
         let charges = &self.rules.charges;
-        let stages = &self.plan.stages;
+        let stages = self.line(stage);
         let devices: Vec<&Stage> = stages.iter().filter(|s| !self.is_main_host(&s.device)).collect();
         if self.rules.host == HostUse::FirstLayersOfMain && self.is_main_host(&stage.device) {
             return wide(if devices.is_empty() { charges.host_alone } else { charges.host });
@@ -168,7 +168,7 @@ impl Case<'_> {
         })
     }
 
-    fn seconds(&self, stage: &Stage) -> Option<f64> {
+    pub(super) fn seconds(&self, stage: &Stage) -> Option<f64> {
         if self.speeds_unknown() {
             return None;
         }
@@ -207,7 +207,7 @@ impl Case<'_> {
     /// The pairs of nodes that tokens pass between, one for each link on the way.
     fn ways(&self) -> Vec<[NodeId; 2]> {
         let mut ways = Vec::new();
-        for pair in self.plan.stages.windows(2) {
+        for pair in self.lines.iter().flat_map(|line| line.windows(2)) {
             let (from, to) = (&pair[0].device.node, &pair[1].device.node);
             if from == to {
                 continue;
@@ -233,10 +233,7 @@ impl Case<'_> {
                     .map(|s| float(self.held(s).total()) / float(self.budget(s).max(1)))
                     .fold(0.0, f64::max),
             ),
-            Objective::Throughput => {
-                let times: Option<Vec<f64>> = stages.iter().map(|s| self.seconds(s)).collect();
-                times.map(|times| times.into_iter().fold(0.0, f64::max))
-            }
+            Objective::Throughput => self.bottleneck(),
             Objective::Latency => {
                 let times: Option<Vec<f64>> = stages.iter().map(|s| self.seconds(s)).collect();
                 let hops = self.ways().into_iter().map(|[a, b]| {

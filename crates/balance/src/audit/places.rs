@@ -54,9 +54,19 @@ impl Case<'_> {
             findings.extend(self.plan.stages.first().map(|s| Finding::Idle { device: s.device.clone() }));
             return;
         };
-        let mut next = first.index;
-        let end = last.index.saturating_add(1);
-        for stage in &self.plan.stages {
+        let bounds = (first.index, last.index.saturating_add(1));
+        if self.plan.stages.is_empty() {
+            findings.push(Finding::Cover { held: bounds.0, all: bounds.1 });
+        }
+        for line in &self.lines {
+            self.sequence(line, bounds, findings);
+        }
+    }
+
+    /// Cover, sequence and cuts of one pipeline; `first` is the model's first layer and `end` the index behind its last.
+    fn sequence(&self, stages: &[Stage], (first, end): (u32, u32), findings: &mut Vec<Finding>) {
+        let mut next = first;
+        for stage in stages {
             if stage.layers.start != next || stage.layers.end < stage.layers.start {
                 let (start, expected) = (stage.layers.start, next);
                 findings.push(Finding::Order { device: stage.device.clone(), start, expected });
@@ -66,7 +76,7 @@ impl Case<'_> {
             let illegal = self.workload.footprints.iter().any(|footprint| {
                 footprint.layers.iter().find(cuttable).is_some_and(|layer| !layer.cut_after)
             });
-            if illegal && next > first.index {
+            if illegal && next > first {
                 findings.push(Finding::Cut { index: next - 1 });
             }
         }
@@ -88,10 +98,12 @@ impl Case<'_> {
             if !Self::works(stage) && !stage.input {
                 findings.push(Finding::Idle { device: stage.device.clone() });
             }
-            if stage.input != (at == 0) {
+            let line = self.line(stage);
+            let is = |end: Option<&Stage>| end.is_some_and(|end| end.device == stage.device);
+            if stage.input != is(line.first()) {
                 findings.push(Finding::Misplaced { what: End::Input, device: stage.device.clone() });
             }
-            if stage.head != (at + 1 == stages.len()) {
+            if stage.head != is(line.last()) {
                 findings.push(Finding::Misplaced { what: End::Head, device: stage.device.clone() });
             }
             let empty = stage.layers.is_empty();
