@@ -60,7 +60,7 @@ impl<'a> Context<'a> {
             items,
             fleet,
             links,
-            hops: Hops { usual, told, through },
+            hops: Hops { usual, told, through, uneven: None },
             groups,
             equal_speeds: false,
             limit,

@@ -15,7 +15,7 @@ fn shaved(bound: f64) -> f64 {
 }
 
 /// The most that items on one slot can cost, by its room alone.
-fn most_cost(problem: &Problem, slot: &Slot) -> u64 {
+pub(crate) fn most_cost(problem: &Problem, slot: &Slot) -> u64 {
     let chain = problem.chain(slot);
     let items = problem.items();
     if items.saturating_mul(problem.slots.len()) <= PAIRS {

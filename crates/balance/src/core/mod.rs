@@ -8,11 +8,19 @@ pub(crate) mod bounds;
 pub(crate) mod chain;
 pub(crate) mod latency;
 pub(crate) mod leximax;
+pub(crate) mod masks;
 pub(crate) mod minmax;
+#[cfg(test)]
+mod oracle;
 pub(crate) mod orders;
+pub(crate) mod sites;
 pub(crate) mod solve;
 pub(crate) mod subset;
+pub(crate) mod sum;
+pub(crate) mod table;
+pub(crate) mod transfer;
 pub(crate) mod walk;
+pub(crate) mod ways;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +42,7 @@ pub(crate) struct Slot {
     pub(crate) group: usize,
 }
 
-/// What the ways between groups cost, in seconds.
+/// What the ways between groups cost, in seconds, at the boundary that sends least.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hops {
     /// Between any two groups that are not told.
@@ -43,6 +51,8 @@ pub(crate) struct Hops {
     pub(crate) told: BTreeMap<(usize, usize), f64>,
     /// The group that everything passes, and where the input lies.
     pub(crate) through: Option<usize>,
+    /// What boundaries send beyond the least of them; `None` where all send alike.
+    pub(crate) uneven: Option<ways::Uneven>,
 }
 
 impl Hops {

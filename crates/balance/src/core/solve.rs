@@ -1,7 +1,7 @@
 //! The best placement that a strategy finds, and what is proven of it.
 
 use super::subset::{self, Found};
-use super::{Placement, Problem, bounds, latency, leximax, minmax, orders, walk};
+use super::{Placement, Problem, bounds, latency, leximax, minmax, orders, sum, walk};
 use crate::keep::as_good_as;
 
 /// What a placement should be good at.
@@ -53,7 +53,8 @@ pub(crate) fn solve(problem: &Problem, goal: Goal, tries: &Tries) -> Solved {
     }
     match goal {
         Goal::Fewest => fewest(problem, tries),
-        Goal::MinMax | Goal::Sum => best(problem, goal, tries),
+        Goal::MinMax => best(problem, goal, tries),
+        Goal::Sum => sum::solve(problem, tries),
     }
 }
 
@@ -305,23 +306,7 @@ fn sum_in_order(problem: &Problem, order: &[usize]) -> Option<(f64, Placement)> 
         return None;
     }
     let placement = walk::fill(problem, order)?;
-    Some((sum(problem, &placement), placement))
-}
-
-/// Stage times and hops of a placement.
-fn sum(problem: &Problem, placement: &Placement) -> f64 {
-    let mut previous = None;
-    let mut seconds = 0.0;
-    for (index, start, end) in placement.stages() {
-        let slot = &problem.slots[index];
-        seconds += match previous {
-            Some(group) => problem.hops.seconds(group, slot.group),
-            None => problem.hops.first_hop(slot.group),
-        };
-        seconds += problem.cost(slot, start, end);
-        previous = Some(slot.group);
-    }
-    seconds
+    Some((sum::sum(problem, &placement), placement))
 }
 
 fn fewest(problem: &Problem, tries: &Tries) -> Solved {
@@ -387,7 +372,7 @@ fn filled_by(problem: &Problem, count: usize, orders: &[Vec<usize>]) -> Option<V
 }
 
 /// The fewest bytes by which one slot would have to be larger, over the orders tried.
-fn missing(problem: &Problem, tries: &Tries) -> Option<u64> {
+pub(crate) fn missing(problem: &Problem, tries: &Tries) -> Option<u64> {
     let (orders, _) = orders_of(problem, Goal::MinMax, tries);
     orders.iter().filter_map(|order| walk::missing(problem, order)).min()
 }

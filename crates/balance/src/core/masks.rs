@@ -1,0 +1,383 @@
+//! The least label over every order of every set of slots, exactly, where the slots are few.
+//!
+//! A dynamic programme over (set of used slots, group of the last one, items placed). Slots that nothing tells apart are
+//! one kind, and a set is how many of each kind are used. Nothing is left out on the ground that another state came
+//! further: without the triangle inequality a short stop on a third node can be the cheaper way, and such a state then
+//! has completions that the further one lacks. For the same reason the slots of one group need not follow each other.
+//! States are dropped only where what is left cannot be placed at all on the unused slots, or where even without any hop
+//! that would cost more than is of interest.
+
+use super::chain::Chain;
+use super::table::{Rule, Starts, arrive, begin, extend};
+use super::ways::Way;
+use super::{Placement, Problem, as_f64, bounds};
+use crate::keep::as_good_as;
+
+/// The most labels that one search may look at: sets × steps out of each × items × (groups + what a queue costs).
+const LABELS: usize = 64_000_000;
+
+/// What the queue of one step costs, in looks at a label.
+const QUEUE: usize = 6;
+
+/// What rounding may move a bound by, relative to it, with a margin.
+const ROUNDING: f64 = 1e-9;
+
+/// No row.
+const NONE: u32 = u32::MAX;
+
+/// Slots by kind, and numbers for how many of each are used.
+#[derive(Debug)]
+pub(crate) struct Sets {
+    /// Slots that nothing tells apart.
+    kinds: Vec<Vec<usize>>,
+    /// What one slot of a kind adds to the number of a set.
+    strides: Vec<usize>,
+    /// How many sets there are.
+    count: usize,
+    /// The groups, in the order of their first slots.
+    groups: Vec<usize>,
+    /// The group of each kind, as an index.
+    group_of: Vec<usize>,
+}
+
+impl Sets {
+    /// `None` where there are so many that searching them takes too long; `searches` says how often that happens.
+    pub(crate) fn new(problem: &Problem, searches: usize) -> Option<Self> {
+        let mut kinds: Vec<Vec<usize>> = Vec::new();
+        let mut groups = Vec::new();
+        for (index, slot) in problem.slots.iter().enumerate() {
+            let kind = kinds.iter_mut().find(|kind| problem.slots[kind[0]] == *slot);
+            match kind {
+                Some(kind) => kind.push(index),
+                None => kinds.push(vec![index]),
+            }
+            if !groups.contains(&slot.group) {
+                groups.push(slot.group);
+            }
+        }
+        let mut count = 1_usize;
+        let mut strides = Vec::with_capacity(kinds.len());
+        for kind in &kinds {
+            strides.push(count);
+            count = count.checked_mul(kind.len() + 1)?;
+        }
+        // On average half the kinds are left at a set, and half the groups are in it.
+        let looks = count
+            .checked_mul(kinds.len())?
+            .checked_mul(groups.len() / 2 + 1 + QUEUE)?
+            .checked_mul(problem.items() + 1)?
+            .checked_mul(searches)?;
+        if looks / 2 > LABELS || count.checked_mul(groups.len())? > LABELS / 16 {
+            return None;
+        }
+        let place = |slot: usize| groups.iter().position(|g| *g == problem.slots[slot].group);
+        let group_of = kinds.iter().map(|kind| place(kind[0]).unwrap_or(0)).collect();
+        Some(Self { kinds, strides, count, groups, group_of })
+    }
+
+    /// How many slots of a kind are used in a set.
+    fn used(&self, set: usize, kind: usize) -> usize {
+        set / self.strides[kind] % (self.kinds[kind].len() + 1)
+    }
+
+    /// How many slots are used in a set.
+    fn total(&self, set: usize) -> usize {
+        (0..self.kinds.len()).map(|kind| self.used(set, kind)).sum()
+    }
+}
+
+/// The labels of one set with the last slot in one group.
+#[derive(Clone, Copy)]
+struct Row {
+    /// Its place among all labels.
+    at: usize,
+    /// The fewest and the most items placed.
+    first: usize,
+    last: usize,
+}
+
+/// What does not change while sets are looked at.
+struct Search<'a> {
+    problem: &'a Problem,
+    sets: &'a Sets,
+    rule: Rule,
+    lead: f64,
+    /// From group to group, row by row.
+    ways: Vec<Way>,
+    /// What is left from each item on, at least: costs and loads.
+    left: Vec<(f64, u64)>,
+    /// The kinds, the fastest first, with the most that one of their slots can cost.
+    fastest: Vec<(usize, f64)>,
+}
+
+/// What changes.
+struct Tables {
+    /// For each set and group the number of its row.
+    of: Vec<u32>,
+    rows: Vec<Row>,
+    labels: Vec<f64>,
+    /// What the items from each on cost at least on the slots that a set leaves; infinite where they do not fit.
+    rest: Vec<f64>,
+    arrivals: Vec<f64>,
+    queue: Vec<usize>,
+}
+
+/// The least label with everything placed, over every order of at most `problem.limit` slots, and a placement whose label
+/// is as good on the fewest slots; `None` when there is none within the rule.
+pub(crate) fn search(problem: &Problem, sets: &Sets, rule: Rule, lead: f64) -> Option<(f64, Placement)> {
+    let items = problem.items();
+    let search = Search::new(problem, sets, rule, lead);
+    let mut tables = Tables {
+        of: vec![NONE; sets.count * sets.groups.len()],
+        rows: Vec::new(),
+        labels: Vec::new(),
+        rest: vec![0.0; items + 1],
+        arrivals: vec![f64::INFINITY; items + 1],
+        queue: Vec::new(),
+    };
+    let mut ends: Vec<(usize, usize, usize, f64)> = Vec::new();
+    let mut least = f64::INFINITY;
+    for set in 0..sets.count {
+        let total = sets.total(set);
+        if set > 0 && !search.prune(set, &mut tables) {
+            continue;
+        }
+        for group in 0..sets.groups.len() {
+            let label = tables.label(set * sets.groups.len() + group, items);
+            if label.is_finite() {
+                ends.push((total, set, group, label));
+                least = least.min(label);
+            }
+        }
+        if total < problem.limit {
+            search.expand(set, &mut tables);
+        }
+    }
+    let good = ends.into_iter().filter(|end| end.3 <= as_good_as(least));
+    let (_, set, group, _) = good.min_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)))?;
+    Some((least, search.placement(set, group, &mut tables)))
+}
+
+impl Tables {
+    fn label(&self, place: usize, item: usize) -> f64 {
+        match self.row(place) {
+            Some(row) if item <= row.last => self.labels[row.at + item],
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn row(&self, place: usize) -> Option<Row> {
+        let number = usize::try_from(self.of[place]).ok()?;
+        self.rows.get(number).copied()
+    }
+
+    /// The number of a row, which is made when there is none.
+    fn made(&mut self, place: usize, width: usize) -> usize {
+        if self.of[place] == NONE {
+            self.of[place] = u32::try_from(self.rows.len()).unwrap_or(NONE);
+            self.rows.push(Row { at: self.labels.len(), first: usize::MAX, last: 0 });
+            self.labels.resize(self.labels.len() + width, f64::INFINITY);
+        }
+        usize::try_from(self.of[place]).unwrap_or(usize::MAX)
+    }
+}
+
+impl<'a> Search<'a> {
+    fn new(problem: &'a Problem, sets: &'a Sets, rule: Rule, lead: f64) -> Self {
+        let smallest = Chain::smallest(&problem.chains);
+        let items = problem.items();
+        let left = (0..=items).map(|item| (as_f64(smallest.cost(item, items)), smallest.load(item, items)));
+        let pairs = sets.groups.iter().flat_map(|&from| sets.groups.iter().map(move |&to| (from, to)));
+        let ways = pairs.map(|(from, to)| problem.hops.way(from, to, rule.slower())).collect();
+        let most = |kind: &[usize]| {
+            let slot = &problem.slots[kind[0]];
+            as_f64(bounds::most_cost(problem, slot)).min(rule.stage() * slot.rate * (1.0 + ROUNDING))
+        };
+        let kinds = sets.kinds.iter().enumerate().map(|(kind, slots)| (kind, most(slots)));
+        let mut fastest: Vec<(usize, f64)> = kinds.filter(|(_, most)| *most > 0.0).collect();
+        let rate = |kind: usize| problem.slots[sets.kinds[kind][0]].rate;
+        fastest.sort_by(|a, b| rate(b.0).total_cmp(&rate(a.0)).then(a.0.cmp(&b.0)));
+        Self { problem, sets, rule, lead, ways, left: left.collect(), fastest }
+    }
+
+    /// What is left from each item on costs at least, on the slots that a set leaves: filled by the fastest ones first.
+    fn rest(&self, set: usize, rest: &mut [f64]) {
+        let unused = |kind: usize| self.sets.kinds[kind].len() - self.sets.used(set, kind);
+        let slot = |kind: usize| &self.problem.slots[self.sets.kinds[kind][0]];
+        let room = (0..self.sets.kinds.len())
+            .map(|kind| u128::from(slot(kind).room) * u128::try_from(unused(kind)).unwrap_or(0))
+            .sum::<u128>();
+        let mut fill = self.fastest.iter();
+        let (mut filled, mut seconds) = (0.0, 0.0);
+        let (mut capacity, mut rate) = (0.0, f64::INFINITY);
+        // Backwards, so that more and more is left.
+        for (rest, &(cost, load)) in rest.iter_mut().zip(&self.left).rev() {
+            if u128::from(load) > room {
+                *rest = f64::INFINITY;
+                continue;
+            }
+            while cost > (filled + capacity) * (1.0 + ROUNDING) {
+                let Some(&(kind, most)) = fill.next() else { break };
+                seconds += capacity / rate;
+                filled += capacity;
+                capacity = most * as_f64(u64::try_from(unused(kind)).unwrap_or(u64::MAX));
+                rate = slot(kind).rate;
+            }
+            let beyond = (cost - filled).max(0.0);
+            *rest = if beyond > capacity * (1.0 + ROUNDING) + filled * ROUNDING {
+                f64::INFINITY
+            } else {
+                seconds + beyond / rate
+            };
+        }
+    }
+
+    /// Drops labels that lead nowhere; whether any is left.
+    fn prune(&self, set: usize, tables: &mut Tables) -> bool {
+        let places = set * self.sets.groups.len()..(set + 1) * self.sets.groups.len();
+        let rows: Vec<usize> = places.filter_map(|place| usize::try_from(tables.of[place]).ok()).collect();
+        let rows: Vec<usize> = rows.into_iter().filter(|&row| row < tables.rows.len()).collect();
+        if rows.is_empty() {
+            return false;
+        }
+        self.rest(set, &mut tables.rest);
+        // Of stages that are bounded one by one, only whether what is left fits counts.
+        let (most, share) = match self.rule {
+            Rule::Sum { most } => (most * (1.0 + ROUNDING), 1.0 - ROUNDING),
+            Rule::Added { .. } | Rule::Overlapped { .. } => (f64::MAX, 1.0),
+        };
+        let mut any = false;
+        for number in rows {
+            let Row { at, first, last } = tables.rows[number];
+            let labels = &mut tables.labels[at..];
+            let kept = |item: usize, labels: &mut [f64]| {
+                // What is infinite on either side is not kept.
+                let keeps = labels[item] + tables.rest[item] * share <= most && labels[item].is_finite();
+                if !keeps {
+                    labels[item] = f64::INFINITY;
+                }
+                keeps
+            };
+            let (mut low, mut high) = (usize::MAX, 0);
+            for item in first..=last {
+                if kept(item, labels) {
+                    low = low.min(item);
+                    high = item;
+                }
+            }
+            tables.rows[number] = Row { at, first: low, last: high };
+            any |= low <= high;
+        }
+        any
+    }
+
+    /// With which labels one more slot of a kind begins, from where to where; `None` when it nowhere does.
+    fn arrivals(&self, set: usize, kind: usize, tables: &mut Tables) -> Option<(usize, usize)> {
+        let slot = &self.problem.slots[self.sets.kinds[kind][0]];
+        if set == 0 {
+            tables.arrivals[0] = begin(self.problem, slot, self.rule, self.lead);
+            return tables.arrivals[0].is_finite().then_some((0, 0));
+        }
+        let groups = self.sets.groups.len();
+        let last_item = self.problem.items() - 1;
+        let rows = || (0..groups).filter_map(|g| tables.row(set * groups + g).map(|row| (g, row)));
+        let first = rows().map(|(_, row)| row.first).min()?;
+        let last = rows().map(|(_, row)| row.last.min(last_item)).max()?;
+        if first > last {
+            return None;
+        }
+        tables.arrivals[first..=last].fill(f64::INFINITY);
+        for group in 0..groups {
+            let Some(row) = tables.row(set * groups + group).filter(|row| row.first <= row.last) else {
+                continue;
+            };
+            let way = self.ways[group * groups + self.sets.group_of[kind]];
+            let upto = row.last.min(last_item);
+            let best = &tables.labels[row.at..=row.at + upto];
+            arrive(self.problem, self.rule, way, best, row.first, &mut tables.arrivals[..=upto]);
+        }
+        Some((first, last))
+    }
+
+    /// Puts one more slot of every kind behind a set.
+    fn expand(&self, set: usize, tables: &mut Tables) {
+        let width = self.problem.items() + 1;
+        for (kind, slots) in self.sets.kinds.iter().enumerate() {
+            if self.sets.used(set, kind) == slots.len() {
+                continue;
+            }
+            let Some((first, last)) = self.arrivals(set, kind, tables) else { continue };
+            let slot = &self.problem.slots[slots[0]];
+            let place = (set + self.sets.strides[kind]) * self.sets.groups.len() + self.sets.group_of[kind];
+            let number = tables.made(place, width);
+            let Tables { rows, labels, arrivals, queue, .. } = tables;
+            let row = &mut rows[number];
+            let labels = &mut labels[row.at..row.at + width];
+            let starts = Starts { labels: arrivals, first, last };
+            let most = self.rule.most();
+            extend(self.problem, slot, &starts, self.problem.items(), queue, |end, _, label| {
+                if label <= most && label < labels[end] {
+                    labels[end] = label;
+                    row.first = row.first.min(end);
+                    row.last = row.last.max(end);
+                }
+            });
+        }
+    }
+
+    /// Goes back from a set that holds everything: a step is one whose label comes out again.
+    fn placement(&self, set: usize, group: usize, tables: &mut Tables) -> Placement {
+        let (mut set, mut group, mut end) = (set, group, self.problem.items());
+        let (mut kinds, mut ends) = (Vec::new(), Vec::new());
+        while set > 0 {
+            let label = tables.label(set * self.sets.groups.len() + group, end);
+            let step = (0..self.sets.kinds.len())
+                .filter(|&kind| self.sets.group_of[kind] == group && self.sets.used(set, kind) > 0)
+                .find_map(|kind| self.step(set, kind, end, label, tables).map(|step| (kind, step)));
+            let Some((kind, (start, before))) = step else { break };
+            kinds.push(kind);
+            ends.push(end);
+            (set, group, end) = (set - self.sets.strides[kind], before, start);
+        }
+        let mut next = vec![0; self.sets.kinds.len()];
+        let order = kinds.iter().rev().map(|&kind| {
+            next[kind] += 1;
+            self.sets.kinds[kind][next[kind] - 1]
+        });
+        Placement { order: order.collect(), ends: ends.into_iter().rev().collect() }
+    }
+
+    /// From which item and which group a slot of a kind came to this label.
+    fn step(
+        &self,
+        set: usize,
+        kind: usize,
+        end: usize,
+        label: f64,
+        tables: &mut Tables,
+    ) -> Option<(usize, usize)> {
+        let before = set - self.sets.strides[kind];
+        let (first, last) = self.arrivals(before, kind, tables)?;
+        let slot = &self.problem.slots[self.sets.kinds[kind][0]];
+        let starts = Starts { labels: &tables.arrivals, first, last: last.min(end - 1) };
+        let mut found = None;
+        extend(self.problem, slot, &starts, end, &mut tables.queue, |at, start, value| {
+            if at == end && value <= label && found.is_none() {
+                found = Some(start);
+            }
+        });
+        let start = found?;
+        if before == 0 {
+            return Some((start, 0));
+        }
+        let groups = self.sets.groups.len();
+        let arrival = tables.arrivals[start];
+        let beyond = self.problem.hops.beyond(start);
+        let came = (0..groups).find(|&group| {
+            let way = self.ways[group * groups + self.sets.group_of[kind]];
+            let label = tables.label(before * groups + group, start);
+            self.rule.arrive(label, way.seconds(beyond)) <= arrival
+        });
+        came.map(|group| (start, group))
+    }
+}

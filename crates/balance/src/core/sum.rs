@@ -1,0 +1,298 @@
+//! The smallest sum of stage times and hops, whatever the order.
+//!
+//! Where the slots are few, every order of every set of them is looked at. Otherwise a few orders are, each exactly: slots
+//! by what a byte costs on them with its share of the hop, which is the order of the linear programme that bounds the
+//! sum, by room and by speed. Only the slots that the linear programme fills and some more take part; when the last of
+//! them turn out to be used, more do.
+
+use super::bounds::{self, LatencyRates};
+use super::masks::{self, Sets};
+use super::solve::{Solved, Tries, missing};
+use super::subset;
+use super::table::Rule;
+use super::{Placement, Problem, latency, orders, walk};
+use crate::keep::as_good_as;
+
+/// The most steps of one programme over an order.
+const STEPS: usize = 16_000_000;
+
+/// The most steps of all programmes of a local search.
+const SEARCH: usize = 1_000_000;
+
+/// Slots beyond those of the linear programme, beside a quarter of these.
+const MORE: usize = 16;
+
+/// Orders that are drawn by best fit, where slots and items are not too many.
+const SEEDS: u64 = 4;
+
+/// Solves a problem that has at least one item and is not hopeless.
+pub(crate) fn solve(problem: &Problem, tries: &Tries) -> Solved {
+    let mut best = Best { problem, value: f64::INFINITY, placements: Vec::new() };
+    let lower = match tries {
+        Tries::LargestFirst => best.only(&orders::largest_first(problem)),
+        Tries::Given(order) => best.only(order),
+        Tries::Portfolio => match Sets::new(problem, 1) {
+            Some(sets) => best.of_every_order(&sets),
+            None => best.of_some_orders(),
+        },
+    };
+    let placement = best.fewest().cloned();
+    let missing = if placement.is_none() { missing(problem, tries) } else { None };
+    Solved { placement, lower, missing }
+}
+
+/// The best placements so far.
+struct Best<'a> {
+    problem: &'a Problem,
+    value: f64,
+    /// All as good as the best one, those on fewer slots kept beside.
+    placements: Vec<(f64, Placement)>,
+}
+
+impl Best<'_> {
+    /// One order; what is proven of all.
+    fn only(&mut self, order: &[usize]) -> f64 {
+        self.try_order(order);
+        self.with_fewer();
+        if self.problem.slots.len() < 2 { self.value } else { self.unless_never() }
+    }
+
+    /// The bound of the linear programme; infinite where a search shows that nothing fits.
+    fn unless_never(&self) -> f64 {
+        let never = self.placements.is_empty()
+            && matches!(subset::search(self.problem, self.problem.limit), subset::Found::Never);
+        if never { f64::INFINITY } else { bounds::latency(self.problem) }
+    }
+
+    /// Every order of every set of slots: what comes out is proven to be the least.
+    fn of_every_order(&mut self, sets: &Sets) -> f64 {
+        let problem = self.problem;
+        for order in self.plain_orders(&LatencyRates::new(problem), problem.slots.len()) {
+            self.try_order(&order);
+        }
+        let rule = Rule::Sum { most: self.value * (1.0 + 1e-9) };
+        match masks::search(problem, sets, rule, 0.0) {
+            Some((value, placement)) => {
+                let seconds = sum(problem, &placement);
+                self.offer(seconds, placement);
+                value.min(self.value)
+            }
+            None => self.value,
+        }
+    }
+
+    fn of_some_orders(&mut self) -> f64 {
+        let problem = self.problem;
+        let lower = bounds::latency(problem);
+        let rates = LatencyRates::new(problem);
+        let slots = problem.slots.len();
+        let ranked = self.plain_orders(&rates, slots).swap_remove(0);
+        let mut count = filled(problem, &ranked);
+        count = (count + count / 4 + MORE).min(slots);
+        loop {
+            for order in self.plain_orders(&rates, count) {
+                self.try_order(&order);
+            }
+            let last = ranked[..count].iter().rev().take(MORE / 2);
+            let uses_last = self.fewest().is_none_or(|best| {
+                let used: Vec<usize> = best.stages().map(|stage| stage.0).collect();
+                last.into_iter().any(|slot| used.contains(slot))
+            });
+            if count == slots || !uses_last {
+                break;
+            }
+            count = (count * 2).min(slots);
+        }
+        if slots.saturating_mul(problem.items()) <= STEPS / 16 || self.placements.is_empty() {
+            let reach = |slot: usize, start: usize| {
+                problem.chain(&problem.slots[slot]).reach(start, problem.slots[slot].room)
+            };
+            for order in (0..SEEDS).filter_map(|seed| walk::best_fit(problem, seed, reach)) {
+                self.try_order(&with_rest(problem, &order));
+            }
+        }
+        if self.placements.is_empty() {
+            match subset::search(problem, problem.limit) {
+                subset::Found::Fits(order) => {
+                    self.try_order(&with_rest(problem, &order));
+                    self.try_order(&order);
+                }
+                subset::Found::Never => return f64::INFINITY,
+                subset::Found::Unknown => {}
+            }
+        }
+        self.exchange(lower);
+        self.with_fewer();
+        lower
+    }
+
+    /// The first `count` slots by what a byte costs, in a few orders without repeats.
+    fn plain_orders(&self, rates: &LatencyRates, count: usize) -> Vec<Vec<usize>> {
+        let slots = &self.problem.slots;
+        let mut by_cost: Vec<usize> = (0..slots.len()).collect();
+        by_cost.sort_by(|&a, &b| rates.unit_cost(a).total_cmp(&rates.unit_cost(b)).then(a.cmp(&b)));
+        by_cost.truncate(count);
+        let mut by_room = by_cost.clone();
+        by_room.sort_by(|&a, &b| slots[b].room.cmp(&slots[a].room).then(a.cmp(&b)));
+        let mut by_rate = by_cost.clone();
+        by_rate.sort_by(|&a, &b| slots[b].rate.total_cmp(&slots[a].rate).then(a.cmp(&b)));
+        let mut orders = vec![by_cost, by_room, by_rate];
+        let together: Vec<_> = orders.iter().map(|order| by_group(self.problem, order)).collect();
+        orders.extend(together);
+        let mut distinct: Vec<Vec<usize>> = Vec::with_capacity(orders.len());
+        for order in orders {
+            if !distinct.contains(&order) {
+                distinct.push(order);
+            }
+        }
+        distinct
+    }
+
+    /// Solves one order; whether it is better than all before.
+    fn try_order(&mut self, order: &[usize]) -> bool {
+        let Some((value, placement)) = in_order(self.problem, order) else { return false };
+        if placement.used() <= self.problem.limit {
+            return self.offer(value, placement);
+        }
+        // More slots than may be used: choices of fewer ones, of all and of those that it wanted.
+        let used: Vec<usize> = placement.stages().map(|stage| stage.0).collect();
+        let mut better = false;
+        for wanted in [order, &used] {
+            for fewer in orders::shortened(self.problem, wanted).0 {
+                if let Some((value, placement)) = in_order(self.problem, &fewer) {
+                    better |= self.offer(value, placement);
+                }
+            }
+        }
+        better
+    }
+
+    fn offer(&mut self, value: f64, placement: Placement) -> bool {
+        let better = value < self.value;
+        if better {
+            self.value = value;
+            let most = as_good_as(value);
+            self.placements.retain(|(kept, _)| *kept <= most);
+        }
+        let used = placement.used();
+        let covered = self.placements.iter().any(|(v, kept)| *v <= value && kept.used() <= used);
+        if value <= as_good_as(self.value) && !covered {
+            self.placements.push((value, placement));
+        }
+        better
+    }
+
+    /// Of those that are as good as the best, the one on the fewest slots.
+    fn fewest(&self) -> Option<&Placement> {
+        self.placements.iter().map(|(_, placement)| placement).min_by_key(|placement| placement.used())
+    }
+
+    /// Lets two slots of the best order change places while that helps: any two where that is cheap, else neighbours.
+    fn exchange(&mut self, lower: f64) {
+        const ROUNDS: usize = 4;
+        for _ in 0..ROUNDS {
+            let Some((_, first)) = self.placements.first() else { return };
+            let order = first.order.clone();
+            let tries = SEARCH / latency::steps(self.problem, &order).max(1);
+            let far = if tries >= order.len() * order.len() / 2 { order.len() } else { 1 };
+            if self.value <= as_good_as(lower) || tries < order.len() {
+                return;
+            }
+            let mut better = false;
+            for a in 0..order.len() {
+                for b in a + 1..order.len().min(a + 1 + far) {
+                    let mut other = order.clone();
+                    other.swap(a, b);
+                    better |= self.try_order(&other);
+                }
+            }
+            if !better {
+                return;
+            }
+        }
+    }
+
+    /// Leaves out one used slot after the other while the sum stays as good: a programme over sums takes whatever is less,
+    /// though it be only in the last digit.
+    fn with_fewer(&mut self) {
+        const MOST: usize = 16;
+        while let Some(fewest) = self.fewest() {
+            let order: Vec<usize> = fewest.stages().map(|stage| stage.0).collect();
+            if order.len() > MOST {
+                return;
+            }
+            for left_out in 0..order.len() {
+                let mut others = order.clone();
+                others.remove(left_out);
+                self.try_order(&others);
+            }
+            if self.fewest().is_none_or(|now| now.used() >= order.len()) {
+                return;
+            }
+        }
+    }
+}
+
+/// How many of these slots the linear programme fills, or makes use of.
+fn filled(problem: &Problem, ranked: &[usize]) -> usize {
+    let total = u128::from(problem.chains.iter().map(|c| c.load(0, problem.items())).max().unwrap_or(0));
+    let mut rooms = 0_u128;
+    let enough = ranked.iter().position(|&slot| {
+        rooms += u128::from(problem.slots[slot].room);
+        rooms >= total
+    });
+    enough.map_or(ranked.len(), |at| at + 1)
+}
+
+/// The groups in the order in which they first come up, their slots together: no way is gone twice.
+fn by_group(problem: &Problem, order: &[usize]) -> Vec<usize> {
+    let mut first = std::collections::BTreeMap::new();
+    for (at, &slot) in order.iter().enumerate() {
+        first.entry(problem.slots[slot].group).or_insert(at);
+    }
+    let mut order = order.to_vec();
+    order.sort_by_key(|&slot| first[&problem.slots[slot].group]);
+    order
+}
+
+/// An order with the unused slots behind it, the fastest first.
+fn with_rest(problem: &Problem, order: &[usize]) -> Vec<usize> {
+    let mut used = vec![false; problem.slots.len()];
+    for &slot in order {
+        used[slot] = true;
+    }
+    let mut rest: Vec<usize> = (0..used.len()).filter(|&slot| !used[slot]).collect();
+    rest.sort_by(|&a, &b| problem.slots[b].rate.total_cmp(&problem.slots[a].rate).then(a.cmp(&b)));
+    order.iter().copied().chain(rest).collect()
+}
+
+/// The smallest sum in this order, or, where the table would be too large, among its first slots.
+fn in_order(problem: &Problem, order: &[usize]) -> Option<(f64, Placement)> {
+    let mut length = order.len();
+    while length > 1 && latency::steps(problem, &order[..length]) > STEPS {
+        length = length * 3 / 4;
+    }
+    if let Some(solved) = latency::in_order(problem, &order[..length]) {
+        return Some(solved);
+    }
+    if length == order.len() {
+        return None;
+    }
+    let placement = walk::fill(problem, order)?;
+    Some((sum(problem, &placement), placement))
+}
+
+/// Stage times and hops of a placement.
+pub(crate) fn sum(problem: &Problem, placement: &Placement) -> f64 {
+    let mut previous = problem.hops.through;
+    let mut seconds = 0.0;
+    for (index, start, end) in placement.stages() {
+        let slot = &problem.slots[index];
+        if let Some(group) = previous {
+            seconds += problem.hops.way(group, slot.group, false).seconds(problem.hops.beyond(start));
+        }
+        seconds += problem.cost(slot, start, end);
+        previous = Some(slot.group);
+    }
+    seconds
+}
