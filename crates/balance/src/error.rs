@@ -4,6 +4,16 @@ use plimsoll_cluster::{MainNodeError, SnapshotError};
 use plimsoll_units::{Bytes, DeviceRef, NodeId};
 
 use crate::plan::Stopped;
+use crate::workload::Objective;
+
+const fn named(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Fit => "fit",
+        Objective::Throughput => "throughput",
+        Objective::Latency => "latency",
+        Objective::Balanced => "balanced",
+    }
+}
 
 /// Why there is no plan. Planning changes nothing, so nothing has changed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -90,6 +100,20 @@ pub enum PlanError {
     Overflow {
         /// What was added up.
         what: &'static str,
+    },
+    /// What passes is told behind another number of layers than there are.
+    #[error("what passes is told behind {told} layers and there are {layers}")]
+    Boundaries {
+        /// Behind how many it is told.
+        told: usize,
+        /// How many there are.
+        layers: usize,
+    },
+    /// Transfers are part of a stage's time, which only throughput compares.
+    #[error("transfers count for the objective throughput only, and {} is asked for", named(*.objective))]
+    TransfersApart {
+        /// What is asked for.
+        objective: Objective,
     },
     /// The model does not fit, or no way was found.
     #[error(transparent)]

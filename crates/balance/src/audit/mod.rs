@@ -5,6 +5,7 @@
 
 mod finding;
 mod numbers;
+mod passing;
 mod places;
 
 pub use finding::{Amount, End, Finding};

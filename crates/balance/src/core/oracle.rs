@@ -187,7 +187,7 @@ impl Every<'_> {
 }
 
 fn close(a: f64, b: f64) -> bool {
-    a == b || (a - b).abs() <= 1e-11 * a.abs().max(b.abs())
+    a == b || (a.is_finite() && b.is_finite() && (a - b).abs() <= 1e-11 * a.abs().max(b.abs()))
 }
 
 /// Every item once, in order, on slots that hold them, each once.

@@ -6,6 +6,7 @@
 //! them turn out to be used, more do.
 
 use super::bounds::{self, LatencyRates};
+use super::chain::Chain;
 use super::masks::{self, Sets};
 use super::solve::{Solved, Tries, missing};
 use super::subset;
@@ -235,7 +236,7 @@ impl Best<'_> {
 
 /// How many of these slots the linear programme fills, or makes use of.
 fn filled(problem: &Problem, ranked: &[usize]) -> usize {
-    let total = u128::from(problem.chains.iter().map(|c| c.load(0, problem.items())).max().unwrap_or(0));
+    let total = u128::from(Chain::smallest(&problem.chains).load(0, problem.items()));
     let mut rooms = 0_u128;
     let enough = ranked.iter().position(|&slot| {
         rooms += u128::from(problem.slots[slot].room);
