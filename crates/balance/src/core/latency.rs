@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::table::{self, Rule, Starts, Windows};
+use super::table::{self, Queue, Rule, Starts, Windows};
 use super::{Placement, Problem};
 
 /// Beside a start: the end became the best one of all slots so far.
@@ -99,7 +99,7 @@ impl<'a> Line<'a> {
         let items = self.problem.items();
         let mut labels = vec![f64::INFINITY; items + 1];
         let mut near = vec![false; items + 1];
-        let mut queue = Vec::new();
+        let mut queue = Queue::default();
         for place in 0..self.order.len() {
             let (first, last) = (self.windows.earliest[place], self.windows.latest[place].min(items - 1));
             if first > last {
@@ -144,13 +144,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn extend(
-        &mut self,
-        place: usize,
-        starts: &Starts<'_>,
-        near: &[bool],
-        queue: &mut Vec<usize>,
-    ) -> Vec<u32> {
+    fn extend(&mut self, place: usize, starts: &Starts<'_>, near: &[bool], queue: &mut Queue) -> Vec<u32> {
         let (problem, items) = (self.problem, self.problem.items());
         let slot = &problem.slots[self.order[place]];
         let (leaving, _) = self.parts(slot.group);

@@ -8,9 +8,9 @@
 //! that would cost more than is of interest.
 
 use super::chain::Chain;
-use super::table::{Rule, Starts, arrive, begin, extend};
+use super::table::{Queue, Rule, Starts, arrive, begin, extend};
 use super::ways::Way;
-use super::{Placement, Problem, as_f64, bounds};
+use super::{Placement, Problem, as_f64, rates};
 use crate::keep::as_good_as;
 
 /// The most labels that one search may look at: sets × steps out of each × items × (groups + what a queue costs).
@@ -87,7 +87,7 @@ impl Sets {
 }
 
 /// The labels of one set with the last slot in one group.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Row {
     /// Its place among all labels.
     at: usize,
@@ -110,8 +110,9 @@ struct Search<'a> {
     fastest: Vec<(usize, f64)>,
 }
 
-/// What changes.
-struct Tables {
+/// The memory of a search, to be used again by the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
     /// For each set and group the number of its row.
     of: Vec<u32>,
     rows: Vec<Row>,
@@ -119,27 +120,28 @@ struct Tables {
     /// What the items from each on cost at least on the slots that a set leaves; infinite where they do not fit.
     rest: Vec<f64>,
     arrivals: Vec<f64>,
-    queue: Vec<usize>,
+    /// What one more slot makes of them; infinite between steps.
+    reached: Vec<f64>,
+    queue: Queue,
 }
 
 /// The least label with everything placed, over every order of at most `problem.limit` slots, and a placement whose label
 /// is as good on the fewest slots; `None` when there is none within the rule.
-pub(crate) fn search(problem: &Problem, sets: &Sets, rule: Rule, lead: f64) -> Option<(f64, Placement)> {
+pub(crate) fn search(
+    problem: &Problem,
+    sets: &Sets,
+    rule: Rule,
+    lead: f64,
+    tables: &mut Tables,
+) -> Option<(f64, Placement)> {
     let items = problem.items();
     let search = Search::new(problem, sets, rule, lead);
-    let mut tables = Tables {
-        of: vec![NONE; sets.count * sets.groups.len()],
-        rows: Vec::new(),
-        labels: Vec::new(),
-        rest: vec![0.0; items + 1],
-        arrivals: vec![f64::INFINITY; items + 1],
-        queue: Vec::new(),
-    };
+    tables.clear(sets, items);
     let mut ends: Vec<(usize, usize, usize, f64)> = Vec::new();
     let mut least = f64::INFINITY;
     for set in 0..sets.count {
         let total = sets.total(set);
-        if set > 0 && !search.prune(set, &mut tables) {
+        if set > 0 && !search.prune(set, tables) {
             continue;
         }
         for group in 0..sets.groups.len() {
@@ -149,16 +151,31 @@ pub(crate) fn search(problem: &Problem, sets: &Sets, rule: Rule, lead: f64) -> O
                 least = least.min(label);
             }
         }
+        // Whether a bound can be kept is all that is asked: the first way to do so will do.
+        if !ends.is_empty() && !matches!(rule, Rule::Sum { .. }) {
+            break;
+        }
         if total < problem.limit {
-            search.expand(set, &mut tables);
+            search.expand(set, tables);
         }
     }
     let good = ends.into_iter().filter(|end| end.3 <= as_good_as(least));
     let (_, set, group, _) = good.min_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)))?;
-    Some((least, search.placement(set, group, &mut tables)))
+    Some((least, search.placement(set, group, tables)))
 }
 
 impl Tables {
+    fn clear(&mut self, sets: &Sets, items: usize) {
+        self.of.clear();
+        self.of.resize(sets.count * sets.groups.len(), NONE);
+        self.rows.clear();
+        self.labels.clear();
+        for row in [&mut self.rest, &mut self.arrivals, &mut self.reached] {
+            row.clear();
+            row.resize(items + 1, f64::INFINITY);
+        }
+    }
+
     fn label(&self, place: usize, item: usize) -> f64 {
         match self.row(place) {
             Some(row) if item <= row.last => self.labels[row.at + item],
@@ -189,9 +206,10 @@ impl<'a> Search<'a> {
         let left = (0..=items).map(|item| (as_f64(smallest.cost(item, items)), smallest.load(item, items)));
         let pairs = sets.groups.iter().flat_map(|&from| sets.groups.iter().map(move |&to| (from, to)));
         let ways = pairs.map(|(from, to)| problem.hops.way(from, to, rule.slower())).collect();
+        let all = rates::most_costs(problem);
         let most = |kind: &[usize]| {
             let slot = &problem.slots[kind[0]];
-            as_f64(bounds::most_cost(problem, slot)).min(rule.stage() * slot.rate * (1.0 + ROUNDING))
+            as_f64(all[kind[0]]).min(rule.stage() * slot.rate * (1.0 + ROUNDING))
         };
         let kinds = sets.kinds.iter().enumerate().map(|(kind, slots)| (kind, most(slots)));
         let mut fastest: Vec<(usize, f64)> = kinds.filter(|(_, most)| *most > 0.0).collect();
@@ -309,19 +327,30 @@ impl<'a> Search<'a> {
             let Some((first, last)) = self.arrivals(set, kind, tables) else { continue };
             let slot = &self.problem.slots[slots[0]];
             let place = (set + self.sets.strides[kind]) * self.sets.groups.len() + self.sets.group_of[kind];
-            let number = tables.made(place, width);
-            let Tables { rows, labels, arrivals, queue, .. } = tables;
-            let row = &mut rows[number];
-            let labels = &mut labels[row.at..row.at + width];
-            let starts = Starts { labels: arrivals, first, last };
+            let starts = Starts { labels: &tables.arrivals, first, last };
             let most = self.rule.most();
-            extend(self.problem, slot, &starts, self.problem.items(), queue, |end, _, label| {
-                if label <= most && label < labels[end] {
-                    labels[end] = label;
-                    row.first = row.first.min(end);
-                    row.last = row.last.max(end);
+            let (mut low, mut high) = (usize::MAX, 0);
+            let reached = &mut tables.reached;
+            extend(self.problem, slot, &starts, self.problem.items(), &mut tables.queue, |end, _, label| {
+                if label <= most && label < reached[end] {
+                    reached[end] = label;
+                    low = low.min(end);
+                    high = end;
                 }
             });
+            if low > high {
+                continue;
+            }
+            let number = tables.made(place, width);
+            let Tables { rows, labels, reached, .. } = tables;
+            let row = &mut rows[number];
+            (row.first, row.last) = (row.first.min(low), row.last.max(high));
+            for (label, reached) in
+                labels[row.at + low..=row.at + high].iter_mut().zip(&mut reached[low..=high])
+            {
+                *label = label.min(*reached);
+                *reached = f64::INFINITY;
+            }
         }
     }
 

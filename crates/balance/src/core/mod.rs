@@ -13,11 +13,14 @@ pub(crate) mod minmax;
 #[cfg(test)]
 mod oracle;
 pub(crate) mod orders;
+pub(crate) mod rates;
 pub(crate) mod sites;
 pub(crate) mod solve;
 pub(crate) mod subset;
 pub(crate) mod sum;
 pub(crate) mod table;
+#[cfg(test)]
+mod timing;
 pub(crate) mod transfer;
 pub(crate) mod walk;
 pub(crate) mod ways;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::chain::Chain;
-use super::masks::{self, Sets};
+use super::masks::{self, Sets, Tables};
 use super::solve::Tries;
 use super::table::{self, Rule};
 use super::transfer::{self, Counted};
@@ -217,7 +217,8 @@ fn the_smallest_sum_over_every_order_is_the_one_of_a_full_search() {
         let problem = small(seed);
         let least = Every::run(&problem, 0.0, false);
         let sets = Sets::new(&problem, 1).unwrap();
-        let found = masks::search(&problem, &sets, Rule::Sum { most: f64::INFINITY }, 0.0);
+        let found =
+            masks::search(&problem, &sets, Rule::Sum { most: f64::INFINITY }, 0.0, &mut Tables::default());
         match &found {
             Some((value, placement)) => {
                 fits += 1;

@@ -5,9 +5,10 @@
 //! sum, by room and by speed. Only the slots that the linear programme fills and some more take part; when the last of
 //! them turn out to be used, more do.
 
-use super::bounds::{self, LatencyRates};
+use super::bounds;
 use super::chain::Chain;
-use super::masks::{self, Sets};
+use super::masks::{self, Sets, Tables};
+use super::rates::LatencyRates;
 use super::solve::{Solved, Tries, missing};
 use super::subset;
 use super::table::Rule;
@@ -72,7 +73,7 @@ impl Best<'_> {
             self.try_order(&order);
         }
         let rule = Rule::Sum { most: self.value * (1.0 + 1e-9) };
-        match masks::search(problem, sets, rule, 0.0) {
+        match masks::search(problem, sets, rule, 0.0, &mut Tables::default()) {
             Some((value, placement)) => {
                 let seconds = sum(problem, &placement);
                 self.offer(seconds, placement);
@@ -84,8 +85,8 @@ impl Best<'_> {
 
     fn of_some_orders(&mut self) -> f64 {
         let problem = self.problem;
-        let lower = bounds::latency(problem);
         let rates = LatencyRates::new(problem);
+        let lower = rates.bound(problem);
         let slots = problem.slots.len();
         let ranked = self.plain_orders(&rates, slots).swap_remove(0);
         let mut count = filled(problem, &ranked);

@@ -67,6 +67,20 @@ pub(crate) struct Starts<'a> {
     pub(crate) last: usize,
 }
 
+/// The starts that may still be the best ones, the next best behind the best.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    label: f64,
+    load: u64,
+    cost: u64,
+    start: usize,
+}
+
 /// Every end up to `upto` that a slot reaches, with its least label and the start that has it.
 ///
 /// A monotone queue: the room on a slot is a window that only moves forward, and of two starts the later one stays better
@@ -77,36 +91,41 @@ pub(crate) fn extend(
     slot: &Slot,
     starts: &Starts<'_>,
     upto: usize,
-    queue: &mut Vec<usize>,
+    queue: &mut Queue,
     mut take: impl FnMut(usize, usize, f64),
 ) {
     let items = problem.items();
     let chain = problem.chain(slot);
-    let (loads, costs) = (chain.sums(), chain.costs());
     let per_byte = 1.0 / slot.rate;
-    queue.clear();
+    let (first, top) = (starts.first, upto.min(items.saturating_sub(1)));
+    let waiting = &mut queue.waiting;
+    waiting.clear();
     let mut head = 0;
-    for end in starts.first + 1..=upto.min(items.saturating_sub(1)) {
-        let newest = end - 1;
-        if newest <= starts.last && starts.labels[newest].is_finite() {
-            let label = starts.labels[newest];
-            while let Some(&back) = queue.last()
-                && queue.len() > head
-                && starts.labels[back] + as_f64(costs[newest] - costs[back]) * per_byte > label
+    // Without the first item's own entry, ends and starts are one step apart.
+    let before = starts.labels[first..].iter().zip(chain.sums()[first..].iter().zip(&chain.costs()[first..]));
+    let behind = chain.sums()[first + 1..].iter().zip(&chain.costs()[first + 1..]);
+    for (end, ((&label, (&load, &cost)), (&load_end, &cost_end))) in (first + 1..=top).zip(before.zip(behind))
+    {
+        if end <= starts.last + 1 && label < f64::INFINITY {
+            while let Some(back) = waiting.last()
+                && back.label + as_f64(cost - back.cost) * per_byte > label
+                && waiting.len() > head
             {
-                queue.pop();
+                waiting.pop();
             }
-            queue.push(newest);
+            waiting.push(Waiting { label, load, cost, start: end - 1 });
         }
-        while queue.get(head).is_some_and(|&start| loads[end] - loads[start] > slot.room) {
+        while let Some(front) = waiting.get(head)
+            && load_end - front.load > slot.room
+        {
             head += 1;
         }
-        match queue.get(head) {
-            Some(&start) => {
-                let bytes = (costs[end] - costs[start]).saturating_add(slot.fixed);
-                take(end, start, starts.labels[start] + as_f64(bytes) / slot.rate);
+        match waiting.get(head) {
+            Some(front) => {
+                let bytes = (cost_end - front.cost).saturating_add(slot.fixed);
+                take(end, front.start, front.label + as_f64(bytes) * per_byte);
             }
-            None if newest >= starts.last => break,
+            None if end > starts.last => break,
             None => {}
         }
     }
@@ -114,8 +133,8 @@ pub(crate) fn extend(
         return;
     }
     // With the last item a run may be lighter or forbidden: every start is looked at.
-    for start in starts.first..=starts.last.min(items.saturating_sub(1)) {
-        if starts.labels[start].is_finite() && chain.fits(start, items, slot.room) {
+    for start in first..=starts.last.min(items.saturating_sub(1)) {
+        if starts.labels[start] < f64::INFINITY && chain.fits(start, items, slot.room) {
             take(items, start, starts.labels[start] + problem.cost(slot, start, items));
         }
     }
@@ -198,7 +217,7 @@ pub(crate) fn in_order(
     let windows = Windows::new(problem, order, rule.stage())?;
     let mut rows: Vec<Row> = Vec::with_capacity(order.len());
     let mut groups: Vec<(usize, Vec<f64>)> = Vec::new();
-    let mut queue = Vec::new();
+    let mut queue = Queue::default();
     let mut labels = vec![f64::INFINITY; items + 1];
     for (place, &index) in order.iter().enumerate() {
         let slot = &problem.slots[index];

@@ -4,7 +4,7 @@
 //! over all of them, and the bound is halved between one that cannot be kept and the value of a placement until nothing
 //! that differs by more than rounding lies between them.
 
-use super::masks::{self, Sets};
+use super::masks::{self, Sets, Tables};
 use super::solve::{Solved, Tries, missing};
 use super::subset::{self, Found};
 use super::table::{self, Rule};
@@ -130,8 +130,10 @@ impl Best<'_> {
             self.try_order(&order);
         }
         let (problem, counted, lead) = (self.problem, self.counted, self.lead);
+        let mut tables = Tables::default();
         let keeps = |bound: f64| {
-            masks::search(problem, sets, counted.within(bound), lead).map(|(_, placement)| placement)
+            let found = masks::search(problem, sets, counted.within(bound), lead, &mut tables);
+            found.map(|(_, placement)| placement)
         };
         self.narrow(keeps)
     }
@@ -216,7 +218,7 @@ impl Best<'_> {
 
     /// Halves what lies between the floor and the best value by whether a bound can be kept; returns the last one that
     /// cannot, or the value where nothing below it can.
-    fn narrow(&mut self, keeps: impl Fn(f64) -> Option<Placement>) -> f64 {
+    fn narrow(&mut self, mut keeps: impl FnMut(f64) -> Option<Placement>) -> f64 {
         const PROBES: usize = 200;
         if self.found.is_none() {
             match keeps(f64::INFINITY) {
