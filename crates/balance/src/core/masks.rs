@@ -4,11 +4,11 @@
 //! one kind, and a set is how many of each kind are used. Nothing is left out on the ground that another state came
 //! further: without the triangle inequality a short stop on a third node can be the cheaper way, and such a state then
 //! has completions that the further one lacks. For the same reason the slots of one group need not follow each other.
-//! States are dropped only where what is left cannot be placed at all on the unused slots, or where even without any hop
-//! that would cost more than is of interest.
+//! States are dropped only where what is left cannot be placed at all on the unused slots, whatever is sent, or where even
+//! without any hop that would cost more than is of interest.
 
 use super::chain::Chain;
-use super::table::{Queue, Rule, Starts, arrive, begin, extend};
+use super::table::{Queue, Rule, Starts, arrive, begin, begins, extend};
 use super::ways::Way;
 use super::{Placement, Problem, as_f64, rates};
 use crate::keep::as_good_as;
@@ -108,6 +108,8 @@ struct Search<'a> {
     left: Vec<(f64, u64)>,
     /// The kinds, the fastest first, with the most that one of their slots can cost.
     fastest: Vec<(usize, f64)>,
+    /// The earliest item from which the slots of a set hold everything, whatever is sent.
+    tails: Vec<usize>,
 }
 
 /// The memory of a search, to be used again by the next one.
@@ -137,6 +139,9 @@ pub(crate) fn search(
     let items = problem.items();
     let search = Search::new(problem, sets, rule, lead);
     tables.clear(sets, items);
+    if search.tails.last().is_none_or(|&earliest| earliest > 0) {
+        return None;
+    }
     let mut ends: Vec<(usize, usize, usize, f64)> = Vec::new();
     let mut least = f64::INFINITY;
     for set in 0..sets.count {
@@ -215,7 +220,8 @@ impl<'a> Search<'a> {
         let mut fastest: Vec<(usize, f64)> = kinds.filter(|(_, most)| *most > 0.0).collect();
         let rate = |kind: usize| problem.slots[sets.kinds[kind][0]].rate;
         fastest.sort_by(|a, b| rate(b.0).total_cmp(&rate(a.0)).then(a.0.cmp(&b.0)));
-        Self { problem, sets, rule, lead, ways, left: left.collect(), fastest }
+        let tails = tails(problem, sets, rule.stage());
+        Self { problem, sets, rule, lead, ways, left: left.collect(), fastest, tails }
     }
 
     /// What is left from each item on costs at least, on the slots that a set leaves: filled by the fastest ones first.
@@ -259,6 +265,7 @@ impl<'a> Search<'a> {
             return false;
         }
         self.rest(set, &mut tables.rest);
+        let earliest = self.tails[self.sets.count - 1 - set];
         // Of stages that are bounded one by one, only whether what is left fits counts.
         let (most, share) = match self.rule {
             Rule::Sum { most } => (most * (1.0 + ROUNDING), 1.0 - ROUNDING),
@@ -268,6 +275,7 @@ impl<'a> Search<'a> {
         for number in rows {
             let Row { at, first, last } = tables.rows[number];
             let labels = &mut tables.labels[at..];
+            let first = first.max(earliest);
             let kept = |item: usize, labels: &mut [f64]| {
                 // What is infinite on either side is not kept.
                 let keeps = labels[item] + tables.rest[item] * share <= most && labels[item].is_finite();
@@ -409,4 +417,20 @@ impl<'a> Search<'a> {
         });
         came.map(|group| (start, group))
     }
+}
+
+/// For every set the earliest item from which its slots hold everything, none of them beyond `most`. Exact: to come further
+/// back is never worse, whatever comes before.
+fn tails(problem: &Problem, sets: &Sets, most: f64) -> Vec<usize> {
+    let mut tails = vec![problem.items(); sets.count];
+    for set in 1..sets.count {
+        for (kind, slots) in sets.kinds.iter().enumerate() {
+            if sets.used(set, kind) > 0 {
+                let behind = tails[set - sets.strides[kind]];
+                let start = begins(problem, &problem.slots[slots[0]], behind, most);
+                tails[set] = tails[set].min(start);
+            }
+        }
+    }
+    tails
 }

@@ -78,16 +78,6 @@ impl Hops {
     pub(crate) fn first_hop(&self, to: usize) -> f64 {
         self.through.map_or(0.0, |main| self.direct(main, to))
     }
-
-    /// No way into a group is cheaper; `others` says whether there are other groups.
-    pub(crate) fn cheapest_into(&self, to: usize, others: bool) -> f64 {
-        if let Some(main) = self.through {
-            return self.direct(main, to);
-        }
-        let told = self.told.iter().filter(|((a, b), _)| *a == to || *b == to).map(|(_, &s)| s);
-        let least = told.fold(f64::INFINITY, f64::min).min(self.usual);
-        if others { least } else { 0.0 }
-    }
 }
 
 /// Items to place on slots.

@@ -5,6 +5,8 @@
 //! sum, by room and by speed. Only the slots that the linear programme fills and some more take part; when the last of
 //! them turn out to be used, more do.
 
+use std::collections::BTreeMap;
+
 use super::bounds;
 use super::chain::Chain;
 use super::masks::{self, Sets, Tables};
@@ -20,6 +22,9 @@ const STEPS: usize = 16_000_000;
 
 /// The most steps of all programmes of a local search.
 const SEARCH: usize = 1_000_000;
+
+/// Beyond so many (slot, item) pairs only a few orders are tried.
+const LARGE: usize = 1_000_000;
 
 /// Slots beyond those of the linear programme, beside a quarter of these.
 const MORE: usize = 16;
@@ -69,8 +74,9 @@ impl Best<'_> {
     /// Every order of every set of slots: what comes out is proven to be the least.
     fn of_every_order(&mut self, sets: &Sets) -> f64 {
         let problem = self.problem;
-        for order in self.plain_orders(&LatencyRates::new(problem), problem.slots.len()) {
-            self.try_order(&order);
+        let ranked = by_cost(problem, &LatencyRates::new(problem));
+        for &kind in ALL {
+            self.try_order(&arranged(problem, &ranked, kind));
         }
         let rule = Rule::Sum { most: self.value * (1.0 + 1e-9) };
         match masks::search(problem, sets, rule, 0.0, &mut Tables::default()) {
@@ -88,22 +94,23 @@ impl Best<'_> {
         let rates = LatencyRates::new(problem);
         let lower = rates.bound(problem);
         let slots = problem.slots.len();
-        let ranked = self.plain_orders(&rates, slots).swap_remove(0);
+        let ranked = by_cost(problem, &rates);
         let mut count = filled(problem, &ranked);
         count = (count + count / 4 + MORE).min(slots);
-        loop {
-            for order in self.plain_orders(&rates, count) {
-                self.try_order(&order);
+        let kinds = if slots.saturating_mul(problem.items()) > LARGE { FEW } else { ALL };
+        let mut best = None;
+        for &kind in kinds {
+            if self.try_order(&arranged(problem, &ranked[..count], kind)) || best.is_none() {
+                best = Some(kind);
             }
-            let last = ranked[..count].iter().rev().take(MORE / 2);
-            let uses_last = self.fewest().is_none_or(|best| {
-                let used: Vec<usize> = best.stages().map(|stage| stage.0).collect();
-                last.into_iter().any(|slot| used.contains(slot))
-            });
-            if count == slots || !uses_last {
-                break;
-            }
+        }
+        // The kind of order that was best is tried with more slots as long as the last ones are of use.
+        while let Some(kind) = best
+            && count < slots
+            && self.uses(&ranked[count - (MORE / 2).min(count)..count])
+        {
             count = (count * 2).min(slots);
+            self.try_order(&arranged(problem, &ranked[..count], kind));
         }
         if slots.saturating_mul(problem.items()) <= STEPS / 16 || self.placements.is_empty() {
             let reach = |slot: usize, start: usize| {
@@ -128,26 +135,9 @@ impl Best<'_> {
         lower
     }
 
-    /// The first `count` slots by what a byte costs, in a few orders without repeats.
-    fn plain_orders(&self, rates: &LatencyRates, count: usize) -> Vec<Vec<usize>> {
-        let slots = &self.problem.slots;
-        let mut by_cost: Vec<usize> = (0..slots.len()).collect();
-        by_cost.sort_by(|&a, &b| rates.unit_cost(a).total_cmp(&rates.unit_cost(b)).then(a.cmp(&b)));
-        by_cost.truncate(count);
-        let mut by_room = by_cost.clone();
-        by_room.sort_by(|&a, &b| slots[b].room.cmp(&slots[a].room).then(a.cmp(&b)));
-        let mut by_rate = by_cost.clone();
-        by_rate.sort_by(|&a, &b| slots[b].rate.total_cmp(&slots[a].rate).then(a.cmp(&b)));
-        let mut orders = vec![by_cost, by_room, by_rate];
-        let together: Vec<_> = orders.iter().map(|order| by_group(self.problem, order)).collect();
-        orders.extend(together);
-        let mut distinct: Vec<Vec<usize>> = Vec::with_capacity(orders.len());
-        for order in orders {
-            if !distinct.contains(&order) {
-                distinct.push(order);
-            }
-        }
-        distinct
+    /// Whether the best placement uses one of these slots, or there is none yet.
+    fn uses(&self, slots: &[usize]) -> bool {
+        self.fewest().is_none_or(|best| best.stages().any(|stage| slots.contains(&stage.0)))
     }
 
     /// Solves one order; whether it is better than all before.
@@ -246,14 +236,47 @@ fn filled(problem: &Problem, ranked: &[usize]) -> usize {
     enough.map_or(ranked.len(), |at| at + 1)
 }
 
-/// The groups in the order in which they first come up, their slots together: no way is gone twice.
-fn by_group(problem: &Problem, order: &[usize]) -> Vec<usize> {
-    let mut first = std::collections::BTreeMap::new();
-    for (at, &slot) in order.iter().enumerate() {
-        first.entry(problem.slots[slot].group).or_insert(at);
+/// By what slots are ordered, and whether those of a group follow each other.
+#[derive(Clone, Copy)]
+enum By {
+    Cost,
+    Room,
+    Rate,
+    CostTogether,
+    RoomTogether,
+    RateTogether,
+}
+
+const ALL: &[By] = &[By::CostTogether, By::RoomTogether, By::RateTogether, By::Cost, By::Room, By::Rate];
+const FEW: &[By] = &[By::CostTogether, By::RoomTogether];
+
+/// The slots by what a byte costs there.
+fn by_cost(problem: &Problem, rates: &LatencyRates) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..problem.slots.len()).collect();
+    order.sort_by(|&a, &b| rates.unit_cost(a).total_cmp(&rates.unit_cost(b)).then(a.cmp(&b)));
+    order
+}
+
+fn arranged(problem: &Problem, by_cost: &[usize], by: By) -> Vec<usize> {
+    let slots = &problem.slots;
+    let mut order = by_cost.to_vec();
+    match by {
+        By::Cost | By::CostTogether => {}
+        By::Room | By::RoomTogether => {
+            order.sort_by(|&a, &b| slots[b].room.cmp(&slots[a].room).then(a.cmp(&b)));
+        }
+        By::Rate | By::RateTogether => {
+            order.sort_by(|&a, &b| slots[b].rate.total_cmp(&slots[a].rate).then(a.cmp(&b)));
+        }
     }
-    let mut order = order.to_vec();
-    order.sort_by_key(|&slot| first[&problem.slots[slot].group]);
+    if matches!(by, By::CostTogether | By::RoomTogether | By::RateTogether) {
+        // The groups in the order in which they first come up, their slots together: no way is gone twice.
+        let mut first = BTreeMap::new();
+        for (at, &slot) in order.iter().enumerate() {
+            first.entry(slots[slot].group).or_insert(at);
+        }
+        order.sort_by_key(|&slot| first[&slots[slot].group]);
+    }
     order
 }
 

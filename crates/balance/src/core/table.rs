@@ -176,7 +176,7 @@ impl Windows {
 }
 
 /// The earliest start from which a slot holds everything up to `end`; `end` where it holds nothing.
-fn begins(problem: &Problem, slot: &Slot, end: usize, most: f64) -> usize {
+pub(crate) fn begins(problem: &Problem, slot: &Slot, end: usize, most: f64) -> usize {
     // Holding less is never harder, so that the starts that work are the last ones.
     let (mut low, mut high) = (0, end);
     while low < high {
