@@ -108,6 +108,8 @@ struct Search<'a> {
     left: Vec<(f64, u64)>,
     /// The kinds, the fastest first, with the most that one of their slots can cost.
     fastest: Vec<(usize, f64)>,
+    /// What a stage in each group receives at least, and sends at least: nothing where its group has another slot.
+    least: Vec<f64>,
     /// The earliest item from which the slots of a set hold everything, whatever is sent.
     tails: Vec<usize>,
 }
@@ -220,8 +222,58 @@ impl<'a> Search<'a> {
         let mut fastest: Vec<(usize, f64)> = kinds.filter(|(_, most)| *most > 0.0).collect();
         let rate = |kind: usize| problem.slots[sets.kinds[kind][0]].rate;
         fastest.sort_by(|a, b| rate(b.0).total_cmp(&rate(a.0)).then(a.0.cmp(&b.0)));
-        let tails = tails(problem, sets, rule.stage());
-        Self { problem, sets, rule, lead, ways, left: left.collect(), fastest, tails }
+        let mut search = Self {
+            problem,
+            sets,
+            rule,
+            lead,
+            ways,
+            left: left.collect(),
+            fastest,
+            least: Vec::new(),
+            tails: Vec::new(),
+        };
+        search.least = (0..sets.groups.len()).map(|group| search.least_way(group)).collect();
+        search.tails = search.tails();
+        search
+    }
+
+    /// No way into a group, or out of it, takes less; only where that adds to a stage's time.
+    fn least_way(&self, group: usize) -> f64 {
+        let groups = self.sets.groups.len();
+        let kinds = self.sets.kinds.iter().zip(&self.sets.group_of).filter(|(_, of)| **of == group);
+        let members: usize = kinds.map(|(kind, _)| kind.len()).sum();
+        if members > 1 || groups < 2 || !matches!(self.rule, Rule::Added { .. }) {
+            return 0.0;
+        }
+        let others = (0..groups).filter(|&other| other != group);
+        others.map(|other| self.ways[group * groups + other].seconds(0.0)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// For every set the earliest item from which its slots hold everything, whatever the ways are beyond the least ones.
+    /// Exact for that: to come further back is never worse, whatever comes before.
+    fn tails(&self) -> Vec<usize> {
+        let (problem, sets) = (self.problem, self.sets);
+        let most = self.rule.stage() * (1.0 + ROUNDING);
+        let mut tails = vec![problem.items(); sets.count];
+        for set in 1..sets.count {
+            for (kind, slots) in sets.kinds.iter().enumerate() {
+                if sets.used(set, kind) == 0 {
+                    continue;
+                }
+                let slot = &problem.slots[slots[0]];
+                let end = tails[set - sets.strides[kind]];
+                let way = self.least[sets.group_of[kind]];
+                let sends = if end < problem.items() { way } else { 0.0 };
+                let mut start = begins(problem, slot, end, most - sends - way);
+                // Only the first stage of all may receive nothing.
+                if problem.holds(slot, 0, end) && problem.cost(slot, 0, end) <= most - sends {
+                    start = 0;
+                }
+                tails[set] = tails[set].min(start);
+            }
+        }
+        tails
     }
 
     /// What is left from each item on costs at least, on the slots that a set leaves: filled by the fastest ones first.
@@ -259,26 +311,30 @@ impl<'a> Search<'a> {
     /// Drops labels that lead nowhere; whether any is left.
     fn prune(&self, set: usize, tables: &mut Tables) -> bool {
         let places = set * self.sets.groups.len()..(set + 1) * self.sets.groups.len();
-        let rows: Vec<usize> = places.filter_map(|place| usize::try_from(tables.of[place]).ok()).collect();
-        let rows: Vec<usize> = rows.into_iter().filter(|&row| row < tables.rows.len()).collect();
+        let numbers = places.map(|place| usize::try_from(tables.of[place]).unwrap_or(usize::MAX)).enumerate();
+        let rows: Vec<_> = numbers.filter(|(_, row)| *row < tables.rows.len()).collect();
         if rows.is_empty() {
             return false;
         }
         self.rest(set, &mut tables.rest);
         let earliest = self.tails[self.sets.count - 1 - set];
-        // Of stages that are bounded one by one, only whether what is left fits counts.
+        let items = self.problem.items();
+        // Of stages that are bounded one by one only the last one is still open, and whether what is left fits.
         let (most, share) = match self.rule {
-            Rule::Sum { most } => (most * (1.0 + ROUNDING), 1.0 - ROUNDING),
-            Rule::Added { .. } | Rule::Overlapped { .. } => (f64::MAX, 1.0),
+            Rule::Sum { most } => (most, 1.0 - ROUNDING),
+            Rule::Added { bound } | Rule::Overlapped { bound } => (bound, 0.0),
         };
+        let most = most * (1.0 + ROUNDING);
         let mut any = false;
-        for number in rows {
+        for (group, number) in rows {
             let Row { at, first, last } = tables.rows[number];
             let labels = &mut tables.labels[at..];
             let first = first.max(earliest);
             let kept = |item: usize, labels: &mut [f64]| {
                 // What is infinite on either side is not kept.
-                let keeps = labels[item] + tables.rest[item] * share <= most && labels[item].is_finite();
+                let rest = tables.rest[item];
+                let sends = if item < items { self.least[group] } else { 0.0 };
+                let keeps = labels[item] + rest * share + sends <= most && rest.max(labels[item]).is_finite();
                 if !keeps {
                     labels[item] = f64::INFINITY;
                 }
@@ -417,20 +473,4 @@ impl<'a> Search<'a> {
         });
         came.map(|group| (start, group))
     }
-}
-
-/// For every set the earliest item from which its slots hold everything, none of them beyond `most`. Exact: to come further
-/// back is never worse, whatever comes before.
-fn tails(problem: &Problem, sets: &Sets, most: f64) -> Vec<usize> {
-    let mut tails = vec![problem.items(); sets.count];
-    for set in 1..sets.count {
-        for (kind, slots) in sets.kinds.iter().enumerate() {
-            if sets.used(set, kind) > 0 {
-                let behind = tails[set - sets.strides[kind]];
-                let start = begins(problem, &problem.slots[slots[0]], behind, most);
-                tails[set] = tails[set].min(start);
-            }
-        }
-    }
-    tails
 }

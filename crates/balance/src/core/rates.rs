@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::chain::Chain;
 use super::{Problem, Slot, as_f64};
 
-/// Beyond so many (kind of room, item) pairs, runs are not looked at one by one.
-const PAIRS: usize = 2_000_000;
+/// Beyond so many (kind of room, item) pairs, runs are not looked at one by one, and beyond fewer ones not where items cost
+/// what they take: then a room is hardly more than the best run in it.
+const PAIRS: [usize; 2] = [200_000, 2_000_000];
 
 /// What floating point may have added to a bound on the way.
 const ROUNDING: f64 = 1e-12;
@@ -112,11 +113,16 @@ fn cheapest(problem: &Problem, groups: &BTreeMap<usize, f64>) -> BTreeMap<usize,
 pub(crate) fn most_costs(problem: &Problem) -> Vec<u64> {
     let mut known: BTreeMap<(usize, u64), u64> =
         problem.slots.iter().map(|slot| ((slot.class, slot.room), 0)).collect();
-    let exact = known.len().saturating_mul(problem.items()) <= PAIRS;
+    let pairs = known.len().saturating_mul(problem.items());
     let ratios: Vec<(f64, u64)> = problem.chains.iter().map(dearest).collect();
     for (&(class, room), most) in &mut known {
         let chain = &problem.chains[class];
-        *most = if exact { dearest_run(chain, room) } else { at_most(chain, ratios[class], room) };
+        let plain = std::ptr::eq(chain.costs(), chain.sums());
+        *most = if pairs <= PAIRS[usize::from(!plain)] {
+            dearest_run(chain, room)
+        } else {
+            at_most(chain, ratios[class], room)
+        };
     }
     problem.slots.iter().map(|slot| known.get(&(slot.class, slot.room)).copied().unwrap_or(0)).collect()
 }

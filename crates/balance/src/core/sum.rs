@@ -75,9 +75,7 @@ impl Best<'_> {
     fn of_every_order(&mut self, sets: &Sets) -> f64 {
         let problem = self.problem;
         let ranked = by_cost(problem, &LatencyRates::new(problem));
-        for &kind in ALL {
-            self.try_order(&arranged(problem, &ranked, kind));
-        }
+        self.try_kinds(&ranked, ALL);
         let rule = Rule::Sum { most: self.value * (1.0 + 1e-9) };
         match masks::search(problem, sets, rule, 0.0, &mut Tables::default()) {
             Some((value, placement)) => {
@@ -98,12 +96,7 @@ impl Best<'_> {
         let mut count = filled(problem, &ranked);
         count = (count + count / 4 + MORE).min(slots);
         let kinds = if slots.saturating_mul(problem.items()) > LARGE { FEW } else { ALL };
-        let mut best = None;
-        for &kind in kinds {
-            if self.try_order(&arranged(problem, &ranked[..count], kind)) || best.is_none() {
-                best = Some(kind);
-            }
-        }
+        let best = self.try_kinds(&ranked[..count], kinds);
         // The kind of order that was best is tried with more slots as long as the last ones are of use.
         while let Some(kind) = best
             && count < slots
@@ -112,7 +105,7 @@ impl Best<'_> {
             count = (count * 2).min(slots);
             self.try_order(&arranged(problem, &ranked[..count], kind));
         }
-        if slots.saturating_mul(problem.items()) <= STEPS / 16 || self.placements.is_empty() {
+        if slots.saturating_mul(problem.items()) <= LARGE / 8 || self.placements.is_empty() {
             let reach = |slot: usize, start: usize| {
                 problem.chain(&problem.slots[slot]).reach(start, problem.slots[slot].room)
             };
@@ -133,6 +126,23 @@ impl Best<'_> {
         self.exchange(lower);
         self.with_fewer();
         lower
+    }
+
+    /// Slots in several kinds of order; the kind that was best.
+    fn try_kinds(&mut self, by_cost: &[usize], kinds: &[By]) -> Option<By> {
+        let mut best = kinds.first().copied();
+        let mut tried: Vec<Vec<usize>> = Vec::with_capacity(kinds.len());
+        for &kind in kinds {
+            let order = arranged(self.problem, by_cost, kind);
+            if tried.contains(&order) {
+                continue;
+            }
+            if self.try_order(&order) {
+                best = Some(kind);
+            }
+            tried.push(order);
+        }
+        best
     }
 
     /// Whether the best placement uses one of these slots, or there is none yet.
