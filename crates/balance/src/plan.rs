@@ -50,7 +50,7 @@ pub struct Stage {
     pub budget_bytes: Bytes,
     /// What is left: budget less all of the above.
     pub slack_bytes: Bytes,
-    /// How long one token takes here; `None` where the speed is not known.
+    /// How long one token takes here, without what passes between stages; `None` where the speed is not known.
     pub seconds: Option<f64>,
 }
 
@@ -63,7 +63,8 @@ impl Stage {
 
 /// How good a plan is, in the objective's own unit.
 ///
-/// Fit: devices used. Throughput: the largest stage time, seconds. Latency: the sum of stage times and hops, seconds.
+/// Fit: devices used. Throughput: the largest stage time, with what passes where [`Transfers`](crate::Transfers) count,
+/// seconds. Latency: the sum of stage times and hops, seconds.
 /// Balanced: the largest used share of a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanValue {

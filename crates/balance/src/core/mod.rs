@@ -19,8 +19,6 @@ pub(crate) mod solve;
 pub(crate) mod subset;
 pub(crate) mod sum;
 pub(crate) mod table;
-#[cfg(test)]
-mod timing;
 pub(crate) mod transfer;
 pub(crate) mod walk;
 pub(crate) mod ways;

@@ -329,3 +329,36 @@ fn bounds_hold_whatever_the_order() {
         assert!(solved.lower <= every.sum * (1.0 + 1e-11), "{seed}: {solved:?} {every:?}");
     }
 }
+
+/// Many unlike slots, each in a group of its own or two to a group.
+fn fleet(seed: u64, items: usize, slots: usize, slack: usize) -> Problem {
+    let random = &mut Random(seed);
+    let kinds: [(u64, f64); 6] =
+        [(8, 272.0), (12, 360.0), (16, 448.0), (24, 936.0), (32, 1_792.0), (48, 960.0)];
+    let slot = |index: usize| {
+        let (room, rate) = kinds[random.below(6)];
+        let room = room * 1_000 - number(random, 500);
+        Slot { class: 0, room, fixed: 0, rate: rate + as_f64(number(random, 100)), group: index / 2 }
+    };
+    let slots: Vec<Slot> = (0..slots).map(slot).collect();
+    let room: u64 = slots.iter().map(|slot| slot.room).sum();
+    let mean = usize::try_from(room).unwrap() / slack / items;
+    let sizes: Vec<u64> = (0..items).map(|_| u64::try_from(mean / 2 + random.below(mean)).unwrap()).collect();
+    let hops = Hops { usual: as_f64(1 + seed % 40) / 20.0, ..Hops::default() };
+    let limit = slots.len();
+    Problem { chains: [Chain::plain(sums(&sizes), true)].into(), slots, hops, limit }
+}
+
+#[test]
+fn with_the_slots_of_the_linear_programme_sums_are_as_good_as_with_all() {
+    let settings = [(60, 60, 3), (120, 80, 3), (100, 120, 5), (200, 100, 4), (80, 150, 6), (300, 60, 2)];
+    for seed in 0..240 {
+        let (items, slots, slack) = settings[usize::try_from(seed % 6).unwrap()];
+        let problem = fleet(seed, items, slots, slack);
+        let solved = super::solve::solve(&problem, super::solve::Goal::Sum, &Tries::Portfolio);
+        let value = sum::sum(&problem, &solved.placement.unwrap());
+        let full = sum::of_all_slots(&problem);
+        assert!(value <= full * (1.0 + 1e-9), "{seed}: {value} {full} {}", value / full);
+        assert!(solved.lower <= value, "{seed}");
+    }
+}

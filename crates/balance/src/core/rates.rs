@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use super::chain::Chain;
 use super::{Problem, Slot, as_f64};
 
-/// Beyond so many (kind of room, item) pairs, runs are not looked at one by one, and beyond fewer ones not where items cost
-/// what they take: then a room is hardly more than the best run in it.
-const PAIRS: [usize; 2] = [200_000, 2_000_000];
+/// Beyond so many (kind of room, item) pairs, runs are not looked at one by one.
+const PAIRS: usize = 2_000_000;
+
+/// Where items cost what they take and a room holds so many of them, it is hardly more than the best run in it.
+const MANY: usize = 20;
 
 /// What floating point may have added to a bound on the way.
 const ROUNDING: f64 = 1e-12;
@@ -118,11 +120,9 @@ pub(crate) fn most_costs(problem: &Problem) -> Vec<u64> {
     for (&(class, room), most) in &mut known {
         let chain = &problem.chains[class];
         let plain = std::ptr::eq(chain.costs(), chain.sums());
-        *most = if pairs <= PAIRS[usize::from(!plain)] {
-            dearest_run(chain, room)
-        } else {
-            at_most(chain, ratios[class], room)
-        };
+        let close = plain && problem.items() / problem.slots.len() >= MANY;
+        let exact = pairs <= if close { PAIRS / 10 } else { PAIRS };
+        *most = if exact { dearest_run(chain, room) } else { at_most(chain, ratios[class], room) };
     }
     problem.slots.iter().map(|slot| known.get(&(slot.class, slot.room)).copied().unwrap_or(0)).collect()
 }

@@ -95,15 +95,14 @@ impl Best<'_> {
         let ranked = by_cost(problem, &rates);
         let mut count = filled(problem, &ranked);
         count = (count + count / 4 + MORE).min(slots);
-        let kinds = if slots.saturating_mul(problem.items()) > LARGE { FEW } else { ALL };
-        let best = self.try_kinds(&ranked[..count], kinds);
-        // The kind of order that was best is tried with more slots as long as the last ones are of use.
-        while let Some(kind) = best
-            && count < slots
-            && self.uses(&ranked[count - (MORE / 2).min(count)..count])
-        {
+        let large = slots.saturating_mul(problem.items()) > LARGE;
+        let kinds = if large { FEW } else { ALL };
+        let mut best = self.try_kinds(&ranked[..count], kinds);
+        // With more slots as long as the last ones are of use; where there are many, only in the order that was best.
+        while count < slots && self.uses(&ranked[count - count / 4..count]) {
             count = (count * 2).min(slots);
-            self.try_order(&arranged(problem, &ranked[..count], kind));
+            let again = if large { std::slice::from_ref(&best) } else { kinds };
+            best = self.try_kinds(&ranked[..count], again);
         }
         if slots.saturating_mul(problem.items()) <= LARGE / 8 || self.placements.is_empty() {
             let reach = |slot: usize, start: usize| {
@@ -129,8 +128,8 @@ impl Best<'_> {
     }
 
     /// Slots in several kinds of order; the kind that was best.
-    fn try_kinds(&mut self, by_cost: &[usize], kinds: &[By]) -> Option<By> {
-        let mut best = kinds.first().copied();
+    fn try_kinds(&mut self, by_cost: &[usize], kinds: &[By]) -> By {
+        let mut best = kinds.first().copied().unwrap_or(By::CostTogether);
         let mut tried: Vec<Vec<usize>> = Vec::with_capacity(kinds.len());
         for &kind in kinds {
             let order = arranged(self.problem, by_cost, kind);
@@ -138,7 +137,7 @@ impl Best<'_> {
                 continue;
             }
             if self.try_order(&order) {
-                best = Some(kind);
+                best = kind;
             }
             tried.push(order);
         }
@@ -233,6 +232,14 @@ impl Best<'_> {
             }
         }
     }
+}
+
+/// The smallest sum over the plain orders of all slots.
+#[cfg(test)]
+pub(super) fn of_all_slots(problem: &Problem) -> f64 {
+    let ranked = by_cost(problem, &LatencyRates::new(problem));
+    let values = ALL.iter().filter_map(|&kind| in_order(problem, &arranged(problem, &ranked, kind)));
+    values.map(|(value, _)| value).fold(f64::INFINITY, f64::min)
 }
 
 /// How many of these slots the linear programme fills, or makes use of.
