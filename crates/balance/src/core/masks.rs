@@ -8,83 +8,17 @@
 //! without any hop that would cost more than is of interest.
 
 use super::chain::Chain;
+use super::sets::Sets;
 use super::table::{Queue, Rule, Starts, arrive, begin, begins, extend};
 use super::ways::Way;
 use super::{Placement, Problem, as_f64, rates};
 use crate::keep::as_good_as;
-
-/// The most labels that one search may look at: sets × steps out of each × items × (groups + what a queue costs).
-const LABELS: usize = 64_000_000;
-
-/// What the queue of one step costs, in looks at a label.
-const QUEUE: usize = 6;
 
 /// What rounding may move a bound by, relative to it, with a margin.
 const ROUNDING: f64 = 1e-9;
 
 /// No row.
 const NONE: u32 = u32::MAX;
-
-/// Slots by kind, and numbers for how many of each are used.
-#[derive(Debug)]
-pub(crate) struct Sets {
-    /// Slots that nothing tells apart.
-    kinds: Vec<Vec<usize>>,
-    /// What one slot of a kind adds to the number of a set.
-    strides: Vec<usize>,
-    /// How many sets there are.
-    count: usize,
-    /// The groups, in the order of their first slots.
-    groups: Vec<usize>,
-    /// The group of each kind, as an index.
-    group_of: Vec<usize>,
-}
-
-impl Sets {
-    /// `None` where there are so many that searching them takes too long; `searches` says how often that happens.
-    pub(crate) fn new(problem: &Problem, searches: usize) -> Option<Self> {
-        let mut kinds: Vec<Vec<usize>> = Vec::new();
-        let mut groups = Vec::new();
-        for (index, slot) in problem.slots.iter().enumerate() {
-            let kind = kinds.iter_mut().find(|kind| problem.slots[kind[0]] == *slot);
-            match kind {
-                Some(kind) => kind.push(index),
-                None => kinds.push(vec![index]),
-            }
-            if !groups.contains(&slot.group) {
-                groups.push(slot.group);
-            }
-        }
-        let mut count = 1_usize;
-        let mut strides = Vec::with_capacity(kinds.len());
-        for kind in &kinds {
-            strides.push(count);
-            count = count.checked_mul(kind.len() + 1)?;
-        }
-        // On average half the kinds are left at a set, and half the groups are in it.
-        let looks = count
-            .checked_mul(kinds.len())?
-            .checked_mul(groups.len() / 2 + 1 + QUEUE)?
-            .checked_mul(problem.items() + 1)?
-            .checked_mul(searches)?;
-        if looks / 2 > LABELS || count.checked_mul(groups.len())? > LABELS / 16 {
-            return None;
-        }
-        let place = |slot: usize| groups.iter().position(|g| *g == problem.slots[slot].group);
-        let group_of = kinds.iter().map(|kind| place(kind[0]).unwrap_or(0)).collect();
-        Some(Self { kinds, strides, count, groups, group_of })
-    }
-
-    /// How many slots of a kind are used in a set.
-    fn used(&self, set: usize, kind: usize) -> usize {
-        set / self.strides[kind] % (self.kinds[kind].len() + 1)
-    }
-
-    /// How many slots are used in a set.
-    fn total(&self, set: usize) -> usize {
-        (0..self.kinds.len()).map(|kind| self.used(set, kind)).sum()
-    }
-}
 
 /// The labels of one set with the last slot in one group.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,7 @@ pub(crate) mod minmax;
 mod oracle;
 pub(crate) mod orders;
 pub(crate) mod rates;
+pub(crate) mod sets;
 pub(crate) mod sites;
 pub(crate) mod solve;
 pub(crate) mod subset;

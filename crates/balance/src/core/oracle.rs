@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::chain::Chain;
-use super::masks::{self, Sets, Tables};
+use super::masks::{self, Tables};
+use super::sets::Sets;
 use super::solve::Tries;
 use super::table::{self, Rule};
 use super::transfer::{self, Counted};
@@ -216,7 +217,7 @@ fn the_smallest_sum_over_every_order_is_the_one_of_a_full_search() {
     for seed in 0..2_400 {
         let problem = small(seed);
         let least = Every::run(&problem, 0.0, false);
-        let sets = Sets::new(&problem, 1).unwrap();
+        let sets = Sets::new(&problem).unwrap();
         let found =
             masks::search(&problem, &sets, Rule::Sum { most: f64::INFINITY }, 0.0, &mut Tables::default());
         match &found {

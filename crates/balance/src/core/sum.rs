@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use super::bounds;
 use super::chain::Chain;
-use super::masks::{self, Sets, Tables};
+use super::masks::{self, Tables};
 use super::rates::LatencyRates;
+use super::sets::Sets;
 use super::solve::{Solved, Tries, missing};
 use super::subset;
 use super::table::Rule;
@@ -38,7 +39,7 @@ pub(crate) fn solve(problem: &Problem, tries: &Tries) -> Solved {
     let lower = match tries {
         Tries::LargestFirst => best.only(&orders::largest_first(problem)),
         Tries::Given(order) => best.only(order),
-        Tries::Portfolio => match Sets::new(problem, 1) {
+        Tries::Portfolio => match Sets::new(problem) {
             Some(sets) => best.of_every_order(&sets),
             None => best.of_some_orders(),
         },

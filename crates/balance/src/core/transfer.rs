@@ -4,7 +4,8 @@
 //! over all of them, and the bound is halved between one that cannot be kept and the value of a placement until nothing
 //! that differs by more than rounding lies between them.
 
-use super::masks::{self, Sets, Tables};
+use super::masks::{self, Tables};
+use super::sets::Sets;
 use super::solve::{Solved, Tries, missing};
 use super::subset::{self, Found};
 use super::table::{self, Rule};
@@ -63,7 +64,7 @@ pub(crate) fn solve(problem: &Problem, counted: Counted, lead: f64, tries: &Trie
     let lower = match tries {
         Tries::Given(order) => best.only(order),
         Tries::LargestFirst => best.only(&orders::largest_first(problem)),
-        Tries::Portfolio => match Sets::new(problem, 1) {
+        Tries::Portfolio => match Sets::new(problem) {
             Some(sets) => best.of_every_order(&sets),
             None => best.of_some_orders(),
         },
