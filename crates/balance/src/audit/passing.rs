@@ -10,7 +10,7 @@ impl Case<'_> {
     fn activation(&self, index: u32) -> Bytes {
         let Some(told) = &self.workload.boundary_bytes else { return self.workload.activation_bytes };
         let layers = self.layers.first().map_or(&[][..], Vec::as_slice);
-        let before = layers.iter().zip(told).filter(|(layer, _)| layer.index < index).last();
+        let before = layers.iter().zip(told).filter(|(layer, _)| layer.index < index).next_back();
         before.map_or(self.workload.activation_bytes, |(_, bytes)| *bytes)
     }
 
