@@ -2,8 +2,8 @@
 //!
 //! Where the slots are few, every order of every set of them is looked at. Otherwise a few orders are, each exactly: slots
 //! by what a byte costs on them with its share of the hop, which is the order of the linear programme that bounds the
-//! sum, by room and by speed. Only the slots that the linear programme fills and some more take part; when the last of
-//! them turn out to be used, more do.
+//! sum, by room and by speed. Where all slots would take long, only those that the linear programme fills and some more
+//! take part; when the last of them turn out to be used, more do.
 
 use std::collections::BTreeMap;
 
@@ -94,16 +94,12 @@ impl Best<'_> {
         let lower = rates.bound(problem);
         let slots = problem.slots.len();
         let ranked = by_cost(problem, &rates);
-        let mut count = filled(problem, &ranked);
-        count = (count + count / 4 + MORE).min(slots);
-        let large = slots.saturating_mul(problem.items()) > LARGE;
-        let kinds = if large { FEW } else { ALL };
-        let mut best = self.try_kinds(&ranked[..count], kinds);
-        // With more slots as long as the last ones are of use; where there are many, only in the order that was best.
-        while count < slots && self.uses(&ranked[count - count / 4..count]) {
-            count = (count * 2).min(slots);
-            let again = if large { std::slice::from_ref(&best) } else { kinds };
-            best = self.try_kinds(&ranked[..count], again);
+        match slots.saturating_mul(problem.items()) {
+            // All slots take no longer than a few times the first ones.
+            pairs if pairs <= LARGE / 4 => {
+                self.try_kinds(&ranked, ALL);
+            }
+            pairs => self.try_first(&ranked, if pairs <= LARGE { ALL } else { FEW }),
         }
         if slots.saturating_mul(problem.items()) <= LARGE / 8 || self.placements.is_empty() {
             let reach = |slot: usize, start: usize| {
@@ -126,6 +122,18 @@ impl Best<'_> {
         self.exchange(lower);
         self.with_fewer();
         lower
+    }
+
+    /// The slots that the linear programme fills and some more; yet more as long as the last ones are of use, and then in
+    /// the kind of order that was best.
+    fn try_first(&mut self, ranked: &[usize], kinds: &[By]) {
+        let mut count = filled(self.problem, ranked);
+        count = (count + count / 4 + MORE).min(ranked.len());
+        let mut best = self.try_kinds(&ranked[..count], kinds);
+        while count < ranked.len() && self.uses(&ranked[count - count / 4..count]) {
+            count = (count * 2).min(ranked.len());
+            best = self.try_kinds(&ranked[..count], &[best]);
+        }
     }
 
     /// Slots in several kinds of order; the kind that was best.
@@ -241,6 +249,14 @@ pub(super) fn of_all_slots(problem: &Problem) -> f64 {
     let ranked = by_cost(problem, &LatencyRates::new(problem));
     let values = ALL.iter().filter_map(|&kind| in_order(problem, &arranged(problem, &ranked, kind)));
     values.map(|(value, _)| value).fold(f64::INFINITY, f64::min)
+}
+
+/// The same over the first slots, and more as long as the last ones are of use.
+#[cfg(test)]
+pub(super) fn of_the_first_slots(problem: &Problem) -> f64 {
+    let mut best = Best { problem, value: f64::INFINITY, placements: Vec::new() };
+    best.try_first(&by_cost(problem, &LatencyRates::new(problem)), ALL);
+    best.value
 }
 
 /// How many of these slots the linear programme fills, or makes use of.
