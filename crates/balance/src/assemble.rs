@@ -62,6 +62,7 @@ impl Draft {
         let mut stages = Vec::with_capacity(parts.len());
         let (mut seconds, mut costs) = (0.0, Vec::with_capacity(parts.len()));
         let mut largest_of: Vec<f64> = vec![0.0];
+        let times = times(context, &parts);
         for (at, part) in parts.iter().enumerate() {
             let others =
                 parts.iter().enumerate().filter(|(other, p)| *other != at && p.place.pool == part.place.pool);
@@ -76,11 +77,14 @@ impl Draft {
                 largest_of.push(0.0);
             }
             if same {
-                seconds += context.links.seconds(&parts[at - 1].place.device.node, &part.place.device.node);
+                let (from, to) = (&parts[at - 1].place.device.node, &part.place.device.node);
+                seconds += context.links.seconds(from, to, context.activation(part.layers.start));
             }
             seconds += time;
-            if part.head || !part.layers.is_empty() {
-                let cost = if context.timed() { time } else { as_f64(part.uses()) / as_f64(budget.max(1)) };
+            // A host that holds nothing may still have to send the input on.
+            if part.head || !part.layers.is_empty() || (context.timed() && times[at] > 0.0) {
+                let share = || as_f64(part.uses()) / as_f64(budget.max(1));
+                let cost = if context.timed() { times[at] } else { share() };
                 costs.push(cost);
                 if let Some(largest) = largest_of.last_mut() {
                     *largest = largest.max(cost);
@@ -168,6 +172,27 @@ fn together(largest: &[f64]) -> f64 {
         [one] => *one,
         several => 1.0 / several.iter().map(|seconds| 1.0 / seconds).sum::<f64>(),
     }
+}
+
+/// Stage times as throughput compares them: each one's own, with what passes where that counts.
+fn times(context: &Context<'_>, parts: &[Part<'_>]) -> Vec<f64> {
+    let own = parts.iter().map(|part| context.seconds(part.place, &part.layers, part.head));
+    let Some(counted) = context.counted() else { return own.collect() };
+    let passes = |pair: &[Part<'_>]| {
+        let (from, to) = (&pair[0].place.device.node, &pair[1].place.device.node);
+        let activation = context.activation(pair[1].layers.start);
+        let links = &context.links;
+        if counted.slower() {
+            links.slowest(from, to, activation)
+        } else {
+            links.seconds(from, to, activation)
+        }
+    };
+    let sends = || parts.windows(2).map(passes).chain([0.0]);
+    let receives = [0.0].into_iter().chain(sends());
+    own.zip(receives.zip(sends()))
+        .map(|(own, (receives, sends))| counted.stage(receives, own, sends))
+        .collect()
 }
 
 fn weights(class: &crate::items::Class, layers: &Range<usize>) -> u64 {

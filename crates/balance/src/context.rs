@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use plimsoll_cluster::{ClusterSnapshot, GpuBackend};
 use plimsoll_units::{Bytes, NodeId};
 
+use crate::core::transfer::Counted;
 use crate::core::{Hops, as_f64};
 use crate::error::PlanError;
 use crate::fleet::{Candidate, Fleet};
 use crate::items::{Class, Items};
 use crate::links::Links;
 use crate::plan::StoppedBy;
-use crate::workload::{EngineRules, Objective, PlanOptions, StageCharges, Workload};
+use crate::workload::{EngineRules, Objective, PlanOptions, StageCharges, Transfers, Workload};
 
 /// The rate that every device is taken to have when some have none that is known.
 const EQUAL_RATE: f64 = 100e9;
@@ -41,15 +42,17 @@ impl<'a> Context<'a> {
         rules: &'a EngineRules,
         options: &'a PlanOptions,
     ) -> Result<Self, PlanError> {
+        if options.transfers != Transfers::Apart && options.objective != Objective::Throughput {
+            return Err(PlanError::TransfersApart { objective: options.objective });
+        }
         snapshot.validate().map_err(PlanError::Snapshot)?;
         let items = Items::new(workload, rules)?;
         let fleet = Fleet::new(snapshot, rules, options)?;
         let host_node = fleet.host.as_ref().map(|host| host.place.device.node.clone());
         let main = snapshot.nodes.iter().map(|n| &n.id).find(|&id| Some(id) == host_node.as_ref());
         let groups: BTreeMap<&NodeId, usize> = snapshot.nodes.iter().map(|n| &n.id).zip(0..).collect();
-        let links = Links::new(snapshot, workload.activation_bytes, main);
-        let (told, usual) = links.numbered(&groups);
-        let through = main.and_then(|main| groups.get(main)).copied();
+        let links = Links::new(snapshot, main);
+        let hops = links.numbered(&groups, &activations(workload, items.layers())?);
         let limits = [rules.max_devices, options.max_devices].into_iter().flatten();
         let limit = limits.filter_map(|limit| usize::try_from(limit).ok()).min().unwrap_or(usize::MAX);
         let mut context = Self {
@@ -60,7 +63,7 @@ impl<'a> Context<'a> {
             items,
             fleet,
             links,
-            hops: Hops { usual, told, through },
+            hops,
             groups,
             equal_speeds: false,
             limit,
@@ -83,6 +86,32 @@ impl<'a> Context<'a> {
 
     pub(crate) fn class_index(&self, backend: GpuBackend) -> usize {
         self.items.class_of(self.workload, backend)
+    }
+
+    /// What ways cost where the items begin at a cut.
+    pub(crate) fn hops_from(&self, cut: usize) -> Hops {
+        let mut hops = self.hops.clone();
+        if let Some(uneven) = &mut hops.uneven {
+            let cuts = &self.items.cuts;
+            // Behind the last layer there may be the head as an item of its own.
+            let boundaries = cuts[cut..].iter().chain(cuts.last());
+            uneven.beyond = boundaries.map(|&layers| uneven.beyond[layers]).collect();
+        }
+        hops
+    }
+
+    /// How a stage's time counts what passes between stages; `None` where it does not.
+    pub(crate) fn counted(&self) -> Option<Counted> {
+        match self.options.transfers {
+            Transfers::Apart => None,
+            Transfers::Overlapped => Some(Counted::Overlapped),
+            Transfers::Added => Some(Counted::Added),
+        }
+    }
+
+    /// What passes between two stages, the first of which ends before the layer at a place.
+    pub(crate) fn activation(&self, place: usize) -> Bytes {
+        self.workload.sent_after(place)
     }
 
     /// The number of a node in [`Context::hops`].
@@ -158,5 +187,13 @@ impl<'a> Context<'a> {
         let class = self.class(place.backend);
         let read = class.touched(layers.start, layers.end) + if head { class.head } else { 0 };
         as_f64(read) / self.rate(place)
+    }
+}
+
+/// What passes behind so many layers, for every number of them.
+fn activations(workload: &Workload, layers: usize) -> Result<Vec<Bytes>, PlanError> {
+    match &workload.boundary_bytes {
+        Some(told) if told.len() != layers => Err(PlanError::Boundaries { told: told.len(), layers }),
+        _ => Ok((0..=layers).map(|place| workload.sent_after(place)).collect()),
     }
 }

@@ -28,6 +28,7 @@ const ROUNDING: f64 = 2.0 * TIE;
 /// balanced) or are not known, layers lie on the main host only where no device takes them, before anything else.
 ///
 /// A stage's time is what a token reads of its layers and of the head, divided by the device's bandwidth.
+/// [`PlanOptions::transfers`] says whether what passes between stages counts as well.
 ///
 /// # Errors
 ///

@@ -131,6 +131,20 @@ pub enum PlanError {
         /// How many pipelines are asked for.
         pipelines: Pipelines,
     },
+    /// What passes is told behind another number of layers than there are.
+    #[error("what passes is told behind {told} layers and there are {layers}")]
+    Boundaries {
+        /// Behind how many it is told.
+        told: usize,
+        /// How many there are.
+        layers: usize,
+    },
+    /// Transfers are part of a stage's time, which only throughput compares.
+    #[error("transfers count for the objective throughput only, and {} is asked for", asked(.objective))]
+    TransfersApart {
+        /// What is asked for.
+        objective: Objective,
+    },
     /// The model does not fit, or no way was found.
     #[error(transparent)]
     DoesNotFit(Box<Refusal>),

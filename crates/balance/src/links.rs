@@ -7,6 +7,9 @@ use plimsoll_cluster::ClusterSnapshot;
 use plimsoll_cluster::speeds::{LinkSpeed, default_link};
 use plimsoll_units::{Bytes, BytesPerSec, NodeId};
 
+use crate::core::Hops;
+use crate::core::ways::Uneven;
+
 /// What is taken for a link that nobody describes.
 const USUAL: LinkSpeed = default_link();
 
@@ -14,7 +17,6 @@ const USUAL: LinkSpeed = default_link();
 #[derive(Debug)]
 pub(crate) struct Links<'a> {
     told: BTreeMap<(&'a NodeId, &'a NodeId), Way>,
-    activation: Bytes,
     /// The node that everything passes.
     main: Option<&'a NodeId>,
 }
@@ -35,6 +37,11 @@ impl Way {
     pub(crate) fn seconds(self, activation: Bytes) -> f64 {
         self.latency.as_secs_f64() + self.rate.seconds_for(activation).unwrap_or(0.0)
     }
+
+    /// What one byte more takes.
+    fn per_byte(self) -> f64 {
+        self.rate.seconds_for(Bytes::new(1)).unwrap_or(0.0)
+    }
 }
 
 /// Two nodes, the smaller id first.
@@ -43,7 +50,7 @@ fn pair<'a>(a: &'a NodeId, b: &'a NodeId) -> (&'a NodeId, &'a NodeId) {
 }
 
 impl<'a> Links<'a> {
-    pub(crate) fn new(snapshot: &'a ClusterSnapshot, activation: Bytes, main: Option<&'a NodeId>) -> Self {
+    pub(crate) fn new(snapshot: &'a ClusterSnapshot, main: Option<&'a NodeId>) -> Self {
         let mut told: BTreeMap<(&NodeId, &NodeId), Way> = BTreeMap::new();
         for link in &snapshot.links {
             let way = Way {
@@ -54,7 +61,7 @@ impl<'a> Links<'a> {
             let [a, b] = &link.between;
             told.insert(pair(a, b), way);
         }
-        Self { told, activation, main }
+        Self { told, main }
     }
 
     /// The links that something from one node to another passes.
@@ -70,21 +77,37 @@ impl<'a> Links<'a> {
     }
 
     /// How long an activation takes from one node to another.
-    pub(crate) fn seconds(&self, from: &NodeId, to: &NodeId) -> f64 {
-        self.passed(from, to).iter().map(|(_, way)| way.seconds(self.activation)).sum()
+    pub(crate) fn seconds(&self, from: &NodeId, to: &NodeId, activation: Bytes) -> f64 {
+        self.passed(from, to).iter().map(|(_, way)| way.seconds(activation)).sum()
     }
 
-    /// The seconds between nodes that are told, by their numbers, and those between any others.
-    pub(crate) fn numbered(
-        &self,
-        numbers: &BTreeMap<&NodeId, usize>,
-    ) -> (BTreeMap<(usize, usize), f64>, f64) {
-        let mut seconds = BTreeMap::new();
-        for (&(a, b), way) in &self.told {
-            if let (Some(&a), Some(&b)) = (numbers.get(a), numbers.get(b)) {
-                seconds.insert((a.min(b), a.max(b)), way.seconds(self.activation));
+    /// How long it takes on the slowest link between them.
+    pub(crate) fn slowest(&self, from: &NodeId, to: &NodeId, activation: Bytes) -> f64 {
+        self.passed(from, to).iter().map(|(_, way)| way.seconds(activation)).fold(0.0, f64::max)
+    }
+
+    /// The ways in numbers: what activations of these sizes take, one size for each place between layers.
+    pub(crate) fn numbered(&self, numbers: &BTreeMap<&NodeId, usize>, activations: &[Bytes]) -> Hops {
+        let least = activations.iter().copied().min().unwrap_or(Bytes::ZERO);
+        let of_all = |of: &dyn Fn(Way) -> f64| {
+            let mut all = BTreeMap::new();
+            for (&(a, b), &way) in &self.told {
+                if let (Some(&a), Some(&b)) = (numbers.get(a), numbers.get(b)) {
+                    all.insert((a.min(b), a.max(b)), of(way));
+                }
             }
+            all
+        };
+        let uneven = activations.iter().any(|&bytes| bytes != least).then(|| Uneven {
+            beyond: activations.iter().map(|bytes| bytes.saturating_sub(least).as_f64()).collect(),
+            usual: Way::USUAL.per_byte(),
+            told: of_all(&Way::per_byte),
+        });
+        Hops {
+            usual: Way::USUAL.seconds(least),
+            told: of_all(&|way| way.seconds(least)),
+            through: self.main.and_then(|main| numbers.get(main)).copied(),
+            uneven,
         }
-        (seconds, Way::USUAL.seconds(self.activation))
     }
 }

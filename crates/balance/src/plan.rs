@@ -75,7 +75,7 @@ pub struct Stage {
     pub budget_bytes: Bytes,
     /// What is left: budget less all of the above.
     pub slack_bytes: Bytes,
-    /// How long one token takes here; `None` where the speed is not known.
+    /// How long one token takes here, without what passes between stages; `None` where the speed is not known.
     pub seconds: Option<f64>,
 }
 
@@ -88,8 +88,9 @@ impl Stage {
 
 /// How good a plan is, in the objective's own unit.
 ///
-/// Fit: devices used. Throughput: the largest stage time, seconds; of several pipelines the seconds between two tokens of
-/// all of them together, which is one over the sum of one over each one's largest stage time. Latency: the sum of stage times and hops, seconds.
+/// Fit: devices used. Throughput: the largest stage time, with what passes where [`Transfers`](crate::Transfers) count,
+/// seconds; of several pipelines the seconds between two tokens of all of them together, which is one over the sum of one
+/// over each one's largest stage time. Latency: the sum of stage times and hops, seconds.
 /// Balanced: the largest used share of a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanValue {

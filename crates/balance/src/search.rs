@@ -8,7 +8,7 @@ use crate::assemble::{Assembled, Draft};
 use crate::context::Context;
 use crate::core::bounds;
 use crate::core::solve::{Goal, Solved, Tries, solve};
-use crate::core::{Problem, Slot, as_f64, subset};
+use crate::core::{Problem, Slot, as_f64, subset, transfer};
 use crate::items::Fold;
 use crate::keep::{Kept, as_good_as};
 use crate::workload::{Objective, StageCharges, Strategy};
@@ -241,7 +241,14 @@ impl<'a> Search<'a> {
             Objective::Latency => Goal::Sum,
             Objective::Throughput | Objective::Balanced => Goal::MinMax,
         };
-        let Solved { placement, lower, missing } = solve(&posed.problem, goal, &self.tries(posed));
+        let tries = self.tries(posed);
+        let Solved { placement, lower, missing } = match self.context.counted() {
+            Some(counted) => {
+                let lead = self.host_pace(posed.fold.from);
+                transfer::solve(&posed.problem, counted, lead, &tries)
+            }
+            None => solve(&posed.problem, goal, &tries),
+        };
         if let Some(missing) = missing {
             self.lacks(missing);
         }
@@ -309,7 +316,7 @@ impl<'a> Search<'a> {
             }
         }
         let limit = context.limit.min(slots.len());
-        let problem = Problem { chains: chains.into(), slots, hops: context.hops.clone(), limit };
+        let problem = Problem { chains: chains.into(), slots, hops: context.hops_from(cut), limit };
         Posed { problem, devices, fold, host: host_layers }
     }
 

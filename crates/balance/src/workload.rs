@@ -17,12 +17,26 @@ pub struct Workload {
     pub by_backend: BTreeMap<GpuBackend, usize>,
     /// What passes from one stage to the next for one token; zero when unknown.
     pub activation_bytes: Bytes,
+    /// The same behind each layer, in the order of their indices, where it is not the same everywhere; what passes before
+    /// the first layer is `activation_bytes`.
+    pub boundary_bytes: Option<Vec<Bytes>>,
 }
 
 impl Workload {
     /// The same bytes on every device.
     pub fn uniform(footprint: Footprint) -> Self {
-        Self { footprints: vec![footprint], by_backend: BTreeMap::new(), activation_bytes: Bytes::ZERO }
+        Self {
+            footprints: vec![footprint],
+            by_backend: BTreeMap::new(),
+            activation_bytes: Bytes::ZERO,
+            boundary_bytes: None,
+        }
+    }
+
+    /// What passes behind the first `layers` layers.
+    pub(crate) fn sent_after(&self, layers: usize) -> Bytes {
+        let told = self.boundary_bytes.as_ref().zip(layers.checked_sub(1));
+        told.and_then(|(told, at)| told.get(at)).copied().unwrap_or(self.activation_bytes)
     }
 
     /// The footprint in buffers of this backend.
@@ -175,6 +189,11 @@ impl Pipelines {
 }
 
 /// How a stage's time counts what it passes on to the next one; for [`Objective::Throughput`].
+///
+/// Something passes between consecutive stages on different nodes: for as long as the hop takes, the latency of the link
+/// included. Where all traffic passes a main node, it passes both links: at the same time where sending overlaps, so that
+/// the slower one counts, and one after the other where it is added. What a main host sends on counts though it hold
+/// nothing but the input. A stage's own time, as a plan lists it, never contains what passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transfers {
     /// Not at all: a stage's time is its own reading.

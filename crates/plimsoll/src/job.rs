@@ -217,7 +217,8 @@ impl<'a> Job<'a> {
         // Hidden states pass between stages as 32-bit floats.
         let activation_bytes = Bytes::new(4).saturating_mul(self.model.embedding_length());
         let rules = self.engine.rules(self.model, &self.request, &context, cache_ram);
-        Ok(Prepared { workload: Workload { footprints, by_backend, activation_bytes }, rules })
+        let workload = Workload { footprints, by_backend, activation_bytes, boundary_bytes: None };
+        Ok(Prepared { workload, rules })
     }
 
     pub(crate) fn plan_prepared(

@@ -5,6 +5,7 @@
 
 mod finding;
 mod numbers;
+mod passing;
 mod pipelines;
 mod places;
 

@@ -186,7 +186,7 @@ impl Case<'_> {
     }
 
     /// What is told of a link, and whether anything was assumed.
-    fn link(&self, a: &NodeId, b: &NodeId) -> (BytesPerSec, Duration, bool) {
+    pub(super) fn link(&self, a: &NodeId, b: &NodeId) -> (BytesPerSec, Duration, bool) {
         let between = |link: &&plimsoll_cluster::Link| {
             let [x, y] = &link.between;
             (x, y) == (a, b) || (y, x) == (a, b)
@@ -196,12 +196,7 @@ impl Case<'_> {
             let (rate, latency) = (link.bandwidth.unwrap_or(usual.0), link.latency.unwrap_or(usual.1));
             (rate, latency, link.bandwidth.is_none() || link.latency.is_none())
         });
-        links.min_by(|x, y| self.pass(x.0, x.1).total_cmp(&self.pass(y.0, y.1))).unwrap_or(usual)
-    }
-
-    fn pass(&self, rate: BytesPerSec, latency: Duration) -> f64 {
-        let rate = if rate.is_zero() { 1.0 } else { rate.as_f64() };
-        latency.as_secs_f64() + self.workload.activation_bytes.as_f64() / rate
+        links.min_by_key(|link| (link.1, u64::MAX - link.0.get())).unwrap_or(usual)
     }
 
     /// The pairs of nodes that tokens pass between, one for each link on the way.
@@ -233,13 +228,14 @@ impl Case<'_> {
                     .map(|s| float(self.held(s).total()) / float(self.budget(s).max(1)))
                     .fold(0.0, f64::max),
             ),
-            Objective::Throughput => self.bottleneck(),
+            Objective::Throughput if self.lines.len() > 1 => self.bottleneck(),
+            Objective::Throughput => {
+                let times: Option<Vec<f64>> = stages.iter().map(|s| self.seconds(s)).collect();
+                times.map(|times| self.largest(&times))
+            }
             Objective::Latency => {
                 let times: Option<Vec<f64>> = stages.iter().map(|s| self.seconds(s)).collect();
-                let hops = self.ways().into_iter().map(|[a, b]| {
-                    let (rate, latency, _) = self.link(&a, &b);
-                    self.pass(rate, latency)
-                });
+                let hops = (1..stages.len()).flat_map(|at| self.links_before(at));
                 times.map(|times| times.into_iter().sum::<f64>() + hops.sum::<f64>())
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::chain::Chain;
+use super::rates::LatencyRates;
 use super::{Problem, Slot, as_f64};
 
 /// More steps than this through the items for all slots, and weaker forms are computed.
@@ -67,67 +68,9 @@ fn roughly(chain: &Chain, room: u64) -> (u64, u64) {
     (load, if chain.costs_what_it_takes() { load } else { chain.cost(0, chain.items()) })
 }
 
-/// What a byte costs on each slot, its share of the hop included.
-pub(crate) struct LatencyRates {
-    rates: Vec<Rate>,
-}
-
-struct Rate {
-    per_byte: f64,
-    most: f64,
-    hop: f64,
-    unit: f64,
-}
-
-impl LatencyRates {
-    pub(crate) fn new(problem: &Problem) -> Self {
-        let mut members = vec![0_usize; problem.slots.iter().map(|s| s.group + 1).max().unwrap_or(0)];
-        for slot in &problem.slots {
-            members[slot.group] += 1;
-        }
-        let most = Most::new(problem).costs;
-        let rate = |(slot, &most): (&Slot, &u64)| {
-            let most = as_f64(most);
-            let others = problem.slots.len() > members[slot.group];
-            let hop =
-                if members[slot.group] > 1 { 0.0 } else { problem.hops.cheapest_into(slot.group, others) };
-            let per_byte = 1.0 / slot.rate;
-            Rate { per_byte, most, hop, unit: per_byte + if most > 0.0 { hop / most } else { 0.0 } }
-        };
-        Self { rates: problem.slots.iter().zip(&most).map(rate).collect() }
-    }
-
-    /// Seconds for one byte when the slot is full.
-    pub(crate) fn unit_cost(&self, slot: usize) -> f64 {
-        self.rates[slot].unit
-    }
-}
-
-/// A bound on the sum of stage times and hops: a linear programme in which every slot takes any share of the bytes and
-/// pays the same share of the cheapest way into it. Filled by ascending unit cost, that is its optimum.
+/// A bound on the sum of stage times and hops.
 pub(crate) fn latency(problem: &Problem) -> f64 {
-    let rates = LatencyRates::new(problem).rates;
-    let smallest = Chain::smallest(&problem.chains);
-    let total = as_f64(smallest.cost(0, problem.items()));
-    let filled = |unit: &dyn Fn(&Rate) -> f64| {
-        let mut order: Vec<&Rate> = rates.iter().filter(|r| r.most > 0.0).collect();
-        order.sort_by(|a, b| unit(a).total_cmp(&unit(b)));
-        let (mut left, mut sum) = (total, 0.0);
-        for rate in order {
-            let take = left.min(rate.most);
-            sum += take * unit(rate);
-            left -= take;
-        }
-        sum
-    };
-    let bare = filled(&|r| r.per_byte);
-    let with_hops = filled(&|r| r.unit);
-    // Nothing has to be paid into the first slot when the input lies there: one hop, the largest, is given back.
-    let spared = match problem.hops.through {
-        Some(_) => 0.0,
-        None => rates.iter().map(|r| r.hop).fold(0.0, f64::max),
-    };
-    shaved(bare.max(with_hops - spared))
+    LatencyRates::new(problem).bound(problem)
 }
 
 /// A bound on the largest cost of a stage.

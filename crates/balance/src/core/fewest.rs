@@ -1,7 +1,7 @@
 //! The fewest slots that hold everything, and the evenest use of so many.
 
 use super::class::Sets;
-use super::solve::{Goal, Solved, Tries, counted, in_orders, missing, orders_of};
+use super::solve::{Solved, Tries, counted, in_orders, missing, orders_of};
 use super::subset::{self, Found};
 use super::{Problem, bounds, fit, free, orders, walk};
 
@@ -26,7 +26,7 @@ pub(crate) fn fewest(problem: &Problem, tries: &Tries) -> Solved {
     small.limit = order.len();
     let solved = match tries {
         Tries::Portfolio => free::min_max(&small, Some(&order)),
-        Tries::LargestFirst | Tries::Given(_) => in_orders(&small, Goal::MinMax, tries, Some(&order)),
+        Tries::LargestFirst | Tries::Given(_) => in_orders(&small, tries, Some(&order)),
     };
     Solved { lower: counted(few.least), ..solved }
 }
@@ -61,7 +61,7 @@ fn any_order(problem: &Problem, most: usize) -> Few {
 /// Of the orders that were asked for; that fewer do not suffice is proven of every order.
 fn these_orders(problem: &Problem, tries: &Tries, most: usize) -> Few {
     let mut least = bounds::fewest(problem).unwrap_or(usize::MAX);
-    let orders = orders_of(problem, Goal::Fewest, tries).0;
+    let orders = orders_of(problem, tries);
     let mut order = filled(problem, &orders);
     let sets = Sets::new(problem);
     if let Some(sets) = sets.as_ref().filter(|_| order.as_ref().is_none_or(|order| order.len() > least)) {

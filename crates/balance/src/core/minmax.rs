@@ -83,6 +83,11 @@ fn walk(problem: &Problem, order: &[usize], bound: f64, known: &[usize], ends: &
 }
 
 /// How far one slot comes from `start` when it may cost no more than `bound`.
+/// How far one slot comes from `start` when it may cost no more than `bound`.
+pub(crate) fn reach(problem: &Problem, slot: &Slot, start: usize, bound: f64) -> usize {
+    reach_from(problem, slot, start, bound, start)
+}
+
 fn reach_from(problem: &Problem, slot: &Slot, start: usize, bound: f64, known: usize) -> usize {
     match most_within(bound, slot.rate).checked_sub(slot.fixed) {
         Some(most) => problem.chain(slot).reach_within(start, slot.room, most, known.max(start)),

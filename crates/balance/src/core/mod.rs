@@ -13,14 +13,24 @@ pub(crate) mod fit;
 pub(crate) mod free;
 pub(crate) mod latency;
 pub(crate) mod leximax;
+pub(crate) mod masks;
 pub(crate) mod minmax;
 #[cfg(test)]
 mod oracles;
 pub(crate) mod orders;
+#[cfg(test)]
+mod path_oracles;
+pub(crate) mod rates;
+pub(crate) mod sets;
+pub(crate) mod sites;
 pub(crate) mod solve;
 pub(crate) mod subset;
+pub(crate) mod sum;
+pub(crate) mod table;
 pub(crate) mod ties;
+pub(crate) mod transfer;
 pub(crate) mod walk;
+pub(crate) mod ways;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +52,7 @@ pub(crate) struct Slot {
     pub(crate) group: usize,
 }
 
-/// What the ways between groups cost, in seconds.
+/// What the ways between groups cost, in seconds, at the boundary that sends least.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hops {
     /// Between any two groups that are not told.
@@ -51,6 +61,8 @@ pub(crate) struct Hops {
     pub(crate) told: BTreeMap<(usize, usize), f64>,
     /// The group that everything passes, and where the input lies.
     pub(crate) through: Option<usize>,
+    /// What boundaries send beyond the least of them; `None` where all send alike.
+    pub(crate) uneven: Option<ways::Uneven>,
 }
 
 impl Hops {
@@ -72,16 +84,6 @@ impl Hops {
     /// Into the group that holds the first item.
     pub(crate) fn first_hop(&self, to: usize) -> f64 {
         self.through.map_or(0.0, |main| self.direct(main, to))
-    }
-
-    /// No way into a group is cheaper; `others` says whether there are other groups.
-    pub(crate) fn cheapest_into(&self, to: usize, others: bool) -> f64 {
-        if let Some(main) = self.through {
-            return self.direct(main, to);
-        }
-        let told = self.told.iter().filter(|((a, b), _)| *a == to || *b == to).map(|(_, &s)| s);
-        let least = told.fold(f64::INFINITY, f64::min).min(self.usual);
-        if others { least } else { 0.0 }
     }
 }
 

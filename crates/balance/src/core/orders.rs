@@ -1,7 +1,7 @@
 //! In which orders slots are tried.
 
 use super::Problem;
-use super::bounds::LatencyRates;
+use super::rates::LatencyRates;
 
 /// More distinct orders than this are not tried one by one.
 const EVERY: usize = 800;

@@ -41,6 +41,8 @@ pub(crate) struct Instance {
     pub(crate) head_beside: u64,
     pub(crate) each_device: u64,
     pub(crate) activation: u64,
+    /// The same behind each layer, where it is not the same everywhere.
+    pub(crate) boundaries: Option<Vec<u64>>,
     pub(crate) pools: Vec<u64>,
     pub(crate) devices: Vec<Dev>,
     /// Bandwidth and latency between two nodes, by their numbers.
@@ -92,6 +94,8 @@ impl Instance {
         workload.footprints.push(with_ends(self.padding));
         workload.by_backend.insert(GpuBackend::Vulkan, 1);
         workload.activation_bytes = Bytes::new(self.activation);
+        workload.boundary_bytes =
+            self.boundaries.as_ref().map(|told| told.iter().copied().map(Bytes::new).collect());
         workload
     }
 
@@ -157,35 +161,38 @@ pub(crate) fn ordinary(max_layers: usize, max_devices: usize) -> impl Strategy<V
     );
     let ends = (0_u64..4, 0_u64..6, 0_u64..2, 0_u64..3, 0_u64..3);
     let charges = prop::bool::weighted(0.4).prop_flat_map(|any| vec(if any { 0_u64..5 } else { 0..1 }, 9));
-    (vec(layer(), 1..=max_layers), devices, ends, links(), charges, prop::option::weighted(0.2, 1_u32..4))
-        .prop_map(
-            |(
-                layers,
-                devices,
-                (input, head, each_device, padding, activation),
-                links,
-                charges,
-                max_devices,
-            )| Instance {
-                padding,
-                input,
-                head,
-                head_beside: head / 2,
-                each_device,
-                activation,
-                pools: devices.iter().map(|d| d.1).collect(),
-                devices: devices
-                    .iter()
-                    .zip(0..)
-                    .map(|(d, number)| Dev { node: d.0, pool: number, limit: d.4, rate: d.2, padded: d.3 })
-                    .collect(),
-                layers,
-                links,
-                host: None,
-                charges: charges.try_into().expect("nine charges"),
-                max_devices,
-            },
-        )
+    let passing = prop::option::weighted(0.25, vec(0_u64..4, max_layers));
+    let limit = prop::option::weighted(0.2, 1_u32..4);
+    (vec(layer(), 1..=max_layers), devices, ends, links(), charges, limit, passing).prop_map(
+        |(
+            layers,
+            devices,
+            (input, head, each_device, padding, activation),
+            links,
+            charges,
+            max_devices,
+            passing,
+        )| Instance {
+            boundaries: passing.map(|told| told[..layers.len()].to_vec()),
+            padding,
+            input,
+            head,
+            head_beside: head / 2,
+            each_device,
+            activation,
+            pools: devices.iter().map(|d| d.1).collect(),
+            devices: devices
+                .iter()
+                .zip(0..)
+                .map(|(d, number)| Dev { node: d.0, pool: number, limit: d.4, rate: d.2, padded: d.3 })
+                .collect(),
+            layers,
+            links,
+            host: None,
+            charges: charges.try_into().expect("nine charges"),
+            max_devices,
+        },
+    )
 }
 
 /// A main node with a host, whose pool the first device may share.

@@ -10,6 +10,10 @@ pub(crate) struct Best {
     pub(crate) latency: Option<f64>,
     /// Stage times, the largest first.
     pub(crate) throughput: Option<Vec<f64>>,
+    /// The largest stage time, what it sends beside it.
+    pub(crate) overlapped: Option<f64>,
+    /// The largest stage time with what it receives and sends.
+    pub(crate) added: Option<f64>,
     /// With the fewest layers on the main host: used shares, the largest first.
     pub(crate) balanced: Option<(usize, Vec<f64>)>,
     /// With the fewest layers on the main host: devices, then used shares.
@@ -92,20 +96,24 @@ fn seconds(instance: &Instance, dev: &Dev, start: usize, end: usize, head: bool)
     float(read + if head { instance.head } else { 0 }) / float(dev.rate)
 }
 
-fn link(instance: &Instance, a: usize, b: usize) -> f64 {
+/// What a link takes behind so many layers.
+fn link(instance: &Instance, a: usize, b: usize, place: usize) -> f64 {
     if a == b {
         return 0.0;
     }
+    let behind = instance.boundaries.as_ref().filter(|_| place > 0).map(|told| told[place - 1]);
+    let activation = behind.unwrap_or(instance.activation);
     let told =
         instance.links.iter().find(|l| (l.0, l.1) == (a.min(b), a.max(b))).expect("every link is told");
-    float(told.3) + float(instance.activation) / float(told.2)
+    float(told.3) + float(activation) / float(told.2)
 }
 
-fn hop(instance: &Instance, a: usize, b: usize) -> f64 {
+/// The links from one node to another.
+fn hop(instance: &Instance, a: usize, b: usize, place: usize) -> [f64; 2] {
     if instance.host.is_some() && a != b {
-        link(instance, a, 0) + link(instance, 0, b)
+        [link(instance, a, 0, place), link(instance, 0, b, place)]
     } else {
-        link(instance, a, b)
+        [link(instance, a, b, place), 0.0]
     }
 }
 
@@ -126,6 +134,7 @@ fn weigh(instance: &Instance, host: usize, runs: &[Run], best: &mut Best) {
     let c = &instance.charges;
     let mut used: Vec<(Dev, u64, bool)> = Vec::new();
     let mut times = Vec::new();
+    let (mut lone, mut hops): (Vec<f64>, Vec<[f64; 2]>) = (Vec::new(), Vec::new());
     let mut sum = 0.0;
     let mut at = None;
     if let Some(dev) = instance.host {
@@ -138,6 +147,7 @@ fn weigh(instance: &Instance, host: usize, runs: &[Run], best: &mut Best) {
             times.push(time);
         }
         sum += time;
+        lone.push(time);
         at = Some(0);
     }
     for (number, &(device, start, end, head)) in runs.iter().enumerate() {
@@ -158,11 +168,13 @@ fn weigh(instance: &Instance, host: usize, runs: &[Run], best: &mut Best) {
         };
         used.push((dev, bytes, true));
         if let Some(at) = at {
-            sum += hop(instance, at, dev.node);
+            hops.push(hop(instance, at, dev.node, start));
+            sum += hops[hops.len() - 1].iter().sum::<f64>();
         }
         at = Some(dev.node);
         let time = seconds(instance, &dev, start, end, head);
         sum += time;
+        lone.push(time);
         times.push(time);
     }
     let mut shares = Vec::new();
@@ -187,6 +199,15 @@ fn weigh(instance: &Instance, host: usize, runs: &[Run], best: &mut Best) {
         all
     };
     let (times, shares) = (descending(times), descending(shares));
+    let (mut overlapped, mut added) = (0.0_f64, 0.0_f64);
+    for (number, time) in lone.into_iter().enumerate() {
+        let received = number.checked_sub(1).map_or([0.0; 2], |before| hops[before]);
+        let sent = hops.get(number).copied().unwrap_or([0.0; 2]);
+        overlapped = overlapped.max(time).max(sent[0]).max(sent[1]);
+        added = added.max(time + received[0] + received[1] + sent[0] + sent[1]);
+    }
+    lower(&mut best.overlapped, overlapped);
+    lower(&mut best.added, added);
     lower(&mut best.latency, sum);
     least(&mut best.throughput, times);
     least(&mut best.balanced, (host, shares.clone()));

@@ -193,7 +193,8 @@ impl PlanFile {
                 context,
             });
         }
-        Ok(Workload { footprints, by_backend, activation_bytes: Bytes::new(model.activation_bytes) })
+        let activation_bytes = Bytes::new(model.activation_bytes);
+        Ok(Workload { footprints, by_backend, activation_bytes, boundary_bytes: None })
     }
 
     /// What was asked of the model.
