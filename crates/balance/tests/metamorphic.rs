@@ -2,7 +2,8 @@
 
 mod kit;
 
-use kit::instance::{Instance, Layer, ordinary};
+use kit::instance::even::ordinary;
+use kit::instance::{Instance, Layer};
 use plimsoll_balance::{Objective, Plan, PlanError, PlanOptions, Strategy, plan};
 use proptest::prelude::*;
 

@@ -5,7 +5,8 @@ mod kit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use kit::instance::{Instance, around_a_host, ordinary};
+use kit::instance::Instance;
+use kit::instance::even::{around_a_host, ordinary};
 use kit::moves::{Random, Scene};
 use kit::world::{Part, World, parts};
 use plimsoll_balance::{

@@ -215,3 +215,22 @@ pub(crate) fn around_a_host(max_layers: usize, max_devices: usize) -> impl Strat
             instance
         })
 }
+
+/// The same instances with as many bytes behind every layer.
+pub(crate) mod even {
+    use proptest::prelude::*;
+
+    use super::Instance;
+
+    fn evened(instance: Instance) -> Instance {
+        Instance { boundaries: None, ..instance }
+    }
+
+    pub(crate) fn ordinary(max_layers: usize, max_devices: usize) -> impl Strategy<Value = Instance> {
+        super::ordinary(max_layers, max_devices).prop_map(evened)
+    }
+
+    pub(crate) fn around_a_host(max_layers: usize, max_devices: usize) -> impl Strategy<Value = Instance> {
+        super::around_a_host(max_layers, max_devices).prop_map(evened)
+    }
+}
