@@ -72,6 +72,7 @@ mod index;
 mod items;
 mod keep;
 mod links;
+mod pins;
 mod plan;
 mod price;
 mod refuse;
@@ -81,8 +82,9 @@ mod workload;
 
 pub use audit::{Amount, End, Finding, audit};
 pub use door::plan;
-pub use error::{Certificate, PlanError, Refusal, Verdict};
+pub use error::{Certificate, PinProblem, PlanError, Refusal, Verdict};
 pub use index::ModelIndex;
+pub use pins::ParsePinError;
 pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedBy};
 pub use plimsoll_model::LayerSpec;
 pub use price::{Placement, Priced, price};
