@@ -136,7 +136,9 @@ pub enum PinProblem {
     #[error("the device's budget is 0 bytes")]
     NoBudget,
     /// Layers that another device has to hold.
-    #[error("it overlaps {other}, and a device holds everything between the first and the last layer pinned to it")]
+    #[error(
+        "it overlaps {other}, and a device holds everything between the first and the last layer pinned to it"
+    )]
     Overlaps {
         /// What is pinned to that device. A main host holds everything up to its last layer.
         other: Pin,

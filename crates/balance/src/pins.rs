@@ -76,8 +76,7 @@ impl FromStr for Pin {
             // `parse` takes a plus sign, which nobody means here.
             let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
             let parsed = if digits { number.parse::<u32>().ok() } else { None };
-            parsed
-                .ok_or_else(|| ParsePinError::Number { text: text.to_owned(), number: number.to_owned() })
+            parsed.ok_or_else(|| ParsePinError::Number { text: text.to_owned(), number: number.to_owned() })
         };
         let layers = LayerRange { start: index(start)?, end: index(end)? };
         if layers.end <= layers.start {
@@ -133,7 +132,8 @@ impl Pins {
             });
             hull.layers = hull.layers.start.min(layers.start)..hull.layers.end.max(layers.end);
             let named = &mut hull.named.layers;
-            *named = LayerRange { start: named.start.min(pin.layers.start), end: named.end.max(pin.layers.end) };
+            *named =
+                LayerRange { start: named.start.min(pin.layers.start), end: named.end.max(pin.layers.end) };
         }
         if let Some(host) = by_device.get_mut(&None) {
             // The host holds layers only as a prefix.
@@ -271,7 +271,10 @@ mod tests {
             ("-1-8=tower/CUDA0", "'' in '-1-8=tower/CUDA0'"),
             ("+1-8=tower/CUDA0", "'+1' in"),
             ("0-4294967296=tower/CUDA0", "'4294967296' in"),
-            ("8-8=tower/CUDA0", "'8-8=tower/CUDA0' holds no layer: the end is the layer after the last one, so that 8-9 is"),
+            (
+                "8-8=tower/CUDA0",
+                "'8-8=tower/CUDA0' holds no layer: the end is the layer after the last one, so that 8-9 is",
+            ),
             ("9-8=tower/CUDA0", "holds no layer"),
             ("0-8=/CUDA0", "'0-8=/CUDA0' does not name a device"),
             ("0-8=tower/", "does not name a device"),

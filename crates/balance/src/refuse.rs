@@ -51,7 +51,11 @@ fn least(context: &Context<'_>, part: impl Fn(&Class) -> u64) -> u64 {
 
 /// A certificate that needs no search.
 fn certificate(context: &Context<'_>) -> Option<Certificate> {
-    host(context).or_else(|| pinned(context)).or_else(|| total(context)).or_else(|| layer(context)).or_else(|| counting(context))
+    host(context)
+        .or_else(|| pinned(context))
+        .or_else(|| total(context))
+        .or_else(|| layer(context))
+        .or_else(|| counting(context))
 }
 
 /// The main host cannot hold what the engine keeps there, whether devices are used or not.

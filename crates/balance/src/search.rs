@@ -115,7 +115,8 @@ impl<'a> Search<'a> {
         let pins = &self.context.pins;
         let cuts = &self.context.items.cuts;
         let first = cuts.partition_point(|&layers| layers < pins.host_at_least());
-        let last_cut = pins.host_at_most().map_or(last, |most| cuts.partition_point(|&layers| layers <= most) - 1);
+        let last_cut =
+            pins.host_at_most().map_or(last, |most| cuts.partition_point(|&layers| layers <= most) - 1);
         for cut in first..=last_cut {
             let Some(used) = self.host_holds(cut) else { break };
             let pace = self.host_pace(cut);
@@ -284,7 +285,13 @@ impl<'a> Search<'a> {
     }
 
     /// The problem from a cut on, with only some devices where `chosen` says which.
-    fn posed(&self, cut: usize, host_uses: u64, host_layers: usize, chosen: Option<&[(usize, u64)]>) -> Posed {
+    fn posed(
+        &self,
+        cut: usize,
+        host_uses: u64,
+        host_layers: usize,
+        chosen: Option<&[(usize, u64)]>,
+    ) -> Posed {
         let context = self.context;
         let with_host = context.fleet.host.as_ref();
         let charges =
@@ -402,7 +409,8 @@ impl<'a> Search<'a> {
             let place = posed.devices.iter().position(|&d| d == device);
             let slot = place.and_then(|place| posed.problem.slots.get(place));
             let item = pins.of(Some(device)).map(|hull| context.items.item(&posed.fold, hull.layers.start));
-            let load = slot.zip(item).map_or(0, |(slot, item)| posed.problem.chain(slot).load(item, item + 1));
+            let load =
+                slot.zip(item).map_or(0, |(slot, item)| posed.problem.chain(slot).load(item, item + 1));
             let shared = context.class(devices[device].backend).each_device;
             load.saturating_add(shared).saturating_add(each.get())
         };

@@ -156,9 +156,8 @@ fn close(a: f64, b: f64) -> bool {
 /// Proven values are those of the search over every plan, and nothing is refused that has a plan.
 fn keeps_to_what_was_asked(instance: &Instance, asked: &Asked) -> Result<(), TestCaseError> {
     let (snapshot, workload, rules) = (asked.snapshot(instance), instance.workload(), instance.rules());
-    let best = every_plan_where(&asked.capped(instance), None, &|host, runs| {
-        asked.allows(instance, host, runs)
-    });
+    let best =
+        every_plan_where(&asked.capped(instance), None, &|host, runs| asked.allows(instance, host, runs));
     let shared = |dev: &kit::instance::Dev| instance.host.is_some_and(|host| dev.pool == host.pool);
     let shared = instance.devices.iter().any(shared);
     for objective in OBJECTIVES {
@@ -207,4 +206,189 @@ proptest! {
     ) {
         keeps_to_what_was_asked(&instance, &Asked::new(&instance, drawn))?;
     }
+}
+
+/// A tower with a host, two cards and a box behind rpc, and ten layers of ten bytes of which 4 and 5 stay together.
+struct Home {
+    snapshot: ClusterSnapshot,
+    workload: plimsoll_balance::Workload,
+    rules: EngineRules,
+}
+
+fn home() -> Home {
+    let tower = node(
+        "tower",
+        vec![pool("ram", 60), pool("v0", 50), pool("v1", 50)],
+        vec![
+            device(Device::HOST, Pool::RAM, GpuBackend::Cpu, Some(10)),
+            device("CPU", Pool::RAM, GpuBackend::Cpu, Some(10)),
+            device("CUDA0", "v0", GpuBackend::Cuda, Some(100)),
+            device("CUDA1", "v1", GpuBackend::Cuda, Some(50)),
+        ],
+    );
+    let far = |id: &str| {
+        let mut node = node(id, vec![pool("v", 70)], vec![device("CUDA0", "v", GpuBackend::Cuda, Some(90))]);
+        node.rpc = Some(format!("{id}:1"));
+        node
+    };
+    let (rig, mut gone, mut idle) = (far("rig"), far("gone"), far("idle"));
+    gone.status = NodeStatus::Failed;
+    idle.drained = true;
+    let mut workload = kit::layers(&[10; 10]);
+    workload.footprints[0].layers[4].cut_after = false;
+    let rules = EngineRules { host: HostUse::FirstLayersOfMain, max_devices: Some(2), ..EngineRules::none() };
+    Home { snapshot: snapshot(vec![gone, idle, rig, tower]), workload, rules }
+}
+
+fn pins(texts: &[&str]) -> Vec<Pin> {
+    texts.iter().map(|text| text.parse().expect("a pin")).collect()
+}
+
+impl Home {
+    fn plan(&self, options: &PlanOptions) -> Result<Plan, PlanError> {
+        plan(&self.snapshot, &self.workload, &self.rules, options)
+    }
+
+    fn pinned(&self, texts: &[&str]) -> Result<Plan, PlanError> {
+        self.plan(&PlanOptions { pins: pins(texts), ..PlanOptions::default() })
+    }
+}
+
+fn held<'a>(plan: &'a Plan, device: &str) -> Option<&'a std::ops::Range<u32>> {
+    plan.stages.iter().find(|s| s.device.to_string() == device).map(|s| &s.layers)
+}
+
+#[test]
+fn a_pin_that_nothing_can_keep_is_told_with_its_reason() {
+    let home = home();
+    let capped = |bytes| PlanOptions {
+        caps: [(device_ref("tower", "CUDA0"), Bytes::new(bytes))].into(),
+        ..PlanOptions::default()
+    };
+    let only = PlanOptions { only: Some([node_id("rig")].into()), ..PlanOptions::default() };
+    let one = PlanOptions { max_devices: Some(1), ..PlanOptions::default() };
+    let free = PlanOptions::default();
+    for (texts, options, why) in [
+        (&["0-2=tower/CUDA7"][..], &free, "pin 0-2=tower/CUDA7: there is no such device"),
+        (&["0-2=attic/CUDA0"], &free, "pin 0-2=attic/CUDA0: there is no such device"),
+        (&["8-11=tower/CUDA0"], &free, "pin 8-11=tower/CUDA0: the model's layers are 0-10 (the end"),
+        (&["0-2=idle/CUDA0"], &free, "pin 0-2=idle/CUDA0: the device may not be used: its node is drained"),
+        (
+            &["0-2=gone/CUDA0"],
+            &free,
+            "pin 0-2=gone/CUDA0: the device may not be used: its node does not answer",
+        ),
+        (&["0-2=tower/CPU"], &free, "pin 0-2=tower/CPU: the engine puts no layers on this device"),
+        (
+            &["0-2=tower/CUDA0"],
+            &only,
+            "0-2=tower/CUDA0: the device may not be used: its node is not among the only",
+        ),
+        (
+            &["0-2=tower/host"],
+            &only,
+            "0-2=tower/host: the device may not be used: its node is not among the only",
+        ),
+        (&["0-2=tower/CUDA0"], &capped(0), "pin 0-2=tower/CUDA0: the device's budget is 0 bytes"),
+        (
+            &["0-4=tower/CUDA0", "2-3=tower/CUDA1"],
+            &free,
+            "pin 2-3=tower/CUDA1: it overlaps 0-4=tower/CUDA0, and",
+        ),
+        // All that is pinned to one device counts as one.
+        (
+            &["0-1=tower/CUDA0", "7-8=tower/CUDA0", "3-4=tower/CUDA1"],
+            &free,
+            "pin 3-4=tower/CUDA1: it overlaps 0-8=tower/CUDA0",
+        ),
+        // A host holds everything before what is pinned to it.
+        (&["3-4=tower/host", "0-2=tower/CUDA0"], &free, "pin 0-2=tower/CUDA0: it overlaps 0-4=tower/host"),
+        (
+            &["2-5=tower/CUDA0", "5-8=tower/CUDA1"],
+            &free,
+            "pin 5-8=tower/CUDA1: no stage may end between it and 2-5=tower/CUDA0: layers 2-8 cannot be cut",
+        ),
+        (
+            &["0-1=tower/CUDA0", "3-4=tower/CUDA1"],
+            &one,
+            "pin 3-4=tower/CUDA1: layers are pinned to 2 devices, and at most 1 may be used",
+        ),
+        (
+            &["0-1=tower/CUDA0", "3-4=tower/CUDA1", "8-9=rig/CUDA0"],
+            &free,
+            "pin 8-9=rig/CUDA0: layers are pinned to 3 devices, and at most 2 may be used",
+        ),
+    ] {
+        let options = PlanOptions { pins: pins(texts), ..options.clone() };
+        let error = home.plan(&options).expect_err(why);
+        assert!(matches!(error, PlanError::Pin { .. }), "{error:?}");
+        assert!(error.to_string().contains(why), "{error} and not {why}");
+    }
+    let empty = Pin { device: device_ref("tower", "CUDA0"), layers: (3..3).into() };
+    let options = PlanOptions { pins: vec![empty.clone()], ..PlanOptions::default() };
+    assert_eq!(home.plan(&options), Err(PlanError::Pin { pin: empty, problem: PinProblem::Empty }));
+}
+
+#[test]
+fn everything_between_the_pins_of_a_device_lies_there() {
+    let plan = home().pinned(&["2-3=tower/CUDA1", "5-6=tower/CUDA1"]).expect("it fits");
+    let layers = held(&plan, "tower/CUDA1").expect("it holds some");
+    assert!(layers.start <= 2 && layers.end >= 6, "{layers:?}");
+    let plan = home().pinned(&["1-3=tower/host"]).expect("it fits");
+    assert_eq!(held(&plan, "tower/host"), Some(&(0..3)));
+}
+
+#[test]
+fn what_is_pinned_to_a_device_must_fit_there() {
+    let error = home().pinned(&["0-6=tower/CUDA0"]).expect_err("60 bytes on 50");
+    let PlanError::DoesNotFit(refusal) = error else { panic!("{error:?}") };
+    let pin = pins(&["0-6=tower/CUDA0"]).remove(0);
+    let certificate = Certificate::Pinned { pin, needs: 60, budget: 50 };
+    assert_eq!(refusal.verdict, Verdict::ProvenInfeasible(certificate));
+    assert_eq!(refusal.short_bytes, Bytes::new(10));
+}
+
+#[test]
+fn what_stops_at_a_pin_of_another_device_says_so() {
+    let plan = home().pinned(&["0-3=tower/CUDA0", "3-6=rig/CUDA0"]).expect("it fits");
+    let before = plan.stages.iter().find(|s| s.layers.end == 3).expect("something ends there");
+    let stopped = plan.stopped.iter().find(|s| s.device == before.device).expect("it is stopped");
+    assert_eq!(stopped.reason, StoppedBy::Pinned { index: 3, device: device_ref("rig", "CUDA0") });
+}
+
+#[test]
+fn amounts_that_no_longer_add_up_are_an_error() {
+    let mut home = home();
+    for node in &mut home.snapshot.nodes {
+        for pool in &mut node.pools {
+            pool.total = Bytes::MAX;
+            pool.free = Some(Bytes::MAX);
+        }
+    }
+    assert!(home.pinned(&[]).is_ok());
+    let error = home.pinned(&["3-6=rig/CUDA0"]).expect_err("heavier than everything is not a number");
+    assert_eq!(error, PlanError::Overflow { what: "layers, charges and pinned layers" });
+}
+
+#[test]
+fn two_devices_of_one_pool_may_both_have_pins() {
+    let card = |id: &str| device(id, "shared", GpuBackend::Cuda, Some(100));
+    let cluster = snapshot(vec![node("a", vec![pool("shared", 50)], vec![card("one"), card("two")])]);
+    let workload = kit::layers(&[10; 5]);
+    let options = PlanOptions { pins: pins(&["0-1=a/one", "4-5=a/two"]), ..PlanOptions::default() };
+    let rules = EngineRules::none();
+    let made = plan(&cluster, &workload, &rules, &options).expect("50 bytes are enough for 50");
+    assert_eq!(audit(&made, &cluster, &workload, &rules, &options), Ok(()));
+    assert_eq!(made.stages.len(), 2);
+}
+
+#[test]
+fn the_auditor_notices_layers_that_lie_elsewhere_than_pinned() {
+    let home = home();
+    let made = home.pinned(&["3-6=rig/CUDA0"]).expect("it fits");
+    let options = PlanOptions { pins: pins(&["3-6=tower/CUDA1", "3-4=rig/CUDA0"]), ..PlanOptions::default() };
+    let findings =
+        audit(&made, &home.snapshot, &home.workload, &home.rules, &options).expect_err("it lies there");
+    let expected = Finding::Pinned { device: device_ref("tower", "CUDA1"), start: 3, end: 6 };
+    assert_eq!(findings, [expected]);
 }

@@ -7,7 +7,7 @@ use crate::ledger::args::{
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Engine;
-use plimsoll::balance::{Objective, Strategy};
+use plimsoll::balance::{Objective, ParsePinError, Pin, Pipelines, Strategy, Transfers};
 use plimsoll::model::{CacheType, FlashAttention};
 use plimsoll::units::{Bytes, DeviceRef, NodeId};
 
@@ -33,6 +33,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Say which layers go on which device, and how to start the engine that way.
+    #[command(after_help = PLAN_EXAMPLES)]
     Plan(Box<PlanArgs>),
     /// Say what a model weighs, layer by layer.
     Inspect(InspectArgs),
@@ -40,6 +41,15 @@ pub(crate) enum Command {
     Detect(DetectArgs),
     /// Check a saved plan, or the flags of a llama.cpp command line, against a cluster.
     Check(Box<CheckArgs>),
+    /// Say how much context fits, or which models of a folder do.
+    #[command(after_help = FIT_EXAMPLES)]
+    Fit(Box<FitArgs>),
+    /// Say what moves from one saved plan to another.
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+    /// Say how to get from a saved plan to a better one with few bytes moved.
+    #[command(after_help = REBALANCE_EXAMPLES)]
+    Rebalance(RebalanceArgs),
     /// Book memory for a model, so that nobody else counts on it.
     Reserve(Box<ReserveArgs>),
     /// Give booked memory back.
@@ -63,6 +73,24 @@ pub(crate) enum Command {
     /// Print shell completions or the manual page.
     Completions(CompletionsArgs),
 }
+
+const PLAN_EXAMPLES: &str = "Examples:
+  plimsoll plan model.gguf --cluster home.toml --ctx 32k
+  plimsoll plan model.gguf --cluster home.toml --pin 0-8=tower/CUDA0 --cap mac/MTL0=40GiB
+  plimsoll plan model/ --cluster home.toml --objective throughput --pipelines auto
+  plimsoll plan model.gguf --out plan.json --svg plan.svg";
+
+const FIT_EXAMPLES: &str = "Examples:
+  plimsoll fit model.gguf --cluster home.toml --parallel 4
+  plimsoll fit model.gguf --cache-type-k q8_0 --cache-type-v q8_0
+  plimsoll fit ~/models --ctx 32k";
+
+const DIFF_EXAMPLES: &str = "Examples:
+  plimsoll diff plan.json better.json";
+
+const REBALANCE_EXAMPLES: &str = "Examples:
+  plimsoll rebalance plan.json --cluster home.toml
+  plimsoll rebalance plan.json --cluster home.toml --tolerance 5% --out better.json";
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
@@ -100,6 +128,22 @@ pub(crate) struct ChoiceArgs {
     #[arg(long, value_enum, default_value = "portfolio")]
     pub(crate) strategy: StrategyArg,
 
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+
+    /// Run this many copies of the model side by side, or as many as pay (auto); for --objective throughput.
+    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = parse_pipelines, hide_default_value = true)]
+    pub(crate) pipelines: Pipelines,
+
+    /// How a stage's time counts what it passes on; for --objective throughput.
+    #[arg(long, value_enum, default_value = "apart")]
+    pub(crate) transfers: TransfersArg,
+}
+
+/// What of the machines may be used, and for what.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Planning")]
+pub(crate) struct LimitArgs {
     /// Keep this much free on every pool (24GiB, 500MB); default: what the cluster file or the engine says.
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     pub(crate) reserve: Option<Bytes>,
@@ -115,6 +159,13 @@ pub(crate) struct ChoiceArgs {
     /// Use at most this much of a device (tower/CUDA0=20GiB); may be given again.
     #[arg(long, value_name = "NODE/DEVICE=BYTES", value_parser = parse_cap)]
     pub(crate) cap: Vec<(DeviceRef, Bytes)>,
+
+    /// Keep layers on a device (0-8=tower/CUDA0: layers 0 to 7); may be given again.
+    ///
+    /// The end of the range is the layer after the last one. A device holds everything between the first and the last
+    /// layer pinned to it, the main node's host everything up to the last one.
+    #[arg(long, value_name = "LAYERS=NODE/DEVICE", value_parser = parse_pin)]
+    pub(crate) pin: Vec<Pin>,
 }
 
 /// What is asked of the model.
@@ -202,6 +253,54 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct FitArgs {
+    /// A model as `plan` takes it, or a folder with models.
+    #[arg(value_name = "MODEL|FOLDER")]
+    pub(crate) model: PathBuf,
+
+    /// The machines, as a TOML file; this machine when not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// A plan that was saved with `plan --out`.
+    pub(crate) old: PathBuf,
+
+    /// Another plan for the same model.
+    pub(crate) new: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RebalanceArgs {
+    /// The plan in force, saved with `plan --out`.
+    pub(crate) plan: PathBuf,
+
+    /// The machines as they are now, as a TOML file; this machine when not given.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cluster: Option<PathBuf>,
+
+    /// How much worse than the best the new plan may be, where that saves moves.
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_share)]
+    pub(crate) tolerance: f64,
+
+    /// How many moves may run at once.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) concurrent: u32,
+
+    /// Save the new plan as a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell, or `man` for the manual page.
     #[arg(value_enum)]
@@ -269,6 +368,26 @@ impl From<StrategyArg> for Strategy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransfersArg {
+    /// Not at all.
+    Apart,
+    /// Sending goes on while the device computes: the larger of the two counts.
+    Overlapped,
+    /// A device receives, computes, then sends: the three are added up.
+    Added,
+}
+
+impl From<TransfersArg> for Transfers {
+    fn from(arg: TransfersArg) -> Self {
+        match arg {
+            TransfersArg::Apart => Self::Apart,
+            TransfersArg::Overlapped => Self::Overlapped,
+            TransfersArg::Added => Self::Added,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FlashArg {
     On,
     Off,
@@ -310,6 +429,30 @@ fn parse_cap(text: &str) -> Result<(DeviceRef, Bytes), String> {
     Ok((DeviceRef { node, device }, cap))
 }
 
+fn parse_pin(text: &str) -> Result<Pin, String> {
+    text.parse().map_err(|error: ParsePinError| format!("{:#}", anyhow::Error::from(error)))
+}
+
+fn parse_pipelines(text: &str) -> Result<Pipelines, String> {
+    match text {
+        "1" => Ok(Pipelines::One),
+        "auto" => Ok(Pipelines::Auto),
+        number => number
+            .parse()
+            .map(Pipelines::Exactly)
+            .map_err(|_| format!("'{number}' is neither a number of copies from 1 on nor auto")),
+    }
+}
+
+/// A share in per cent (`2%`), or as it is (`0.02`).
+pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
+    match number.parse::<f64>() {
+        Ok(share) if share.is_finite() && share >= 0.0 => Ok(share / whole),
+        _ => Err(format!("'{text}' is not a share (2% or 0.02)")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -328,6 +471,27 @@ mod tests {
         assert_eq!(parse_tokens("4096"), Ok(4_096));
         for bad in ["", "k", "0", "-1", "1.5k", "99999999999999999999", "18446744073709551615k"] {
             assert!(parse_tokens(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn copies_are_a_number_or_auto() {
+        assert_eq!(parse_pipelines("1"), Ok(Pipelines::One));
+        assert_eq!(parse_pipelines("auto"), Ok(Pipelines::Auto));
+        assert!(matches!(parse_pipelines("3"), Ok(Pipelines::Exactly(n)) if n.get() == 3));
+        for bad in ["0", "-1", "two", "", "1.5", "99999999999"] {
+            let error = parse_pipelines(bad).unwrap_err();
+            assert!(error.contains(&format!("'{bad}'")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_share_may_be_said_in_per_cent() {
+        assert_eq!(parse_share("2%"), Ok(0.02));
+        assert_eq!(parse_share("0.5 %"), Ok(0.005));
+        assert_eq!(parse_share("0"), Ok(0.0));
+        for bad in ["", "%", "-1%", "nan", "inf", "two"] {
+            assert!(parse_share(bad).is_err(), "{bad}");
         }
     }
 

@@ -98,6 +98,7 @@ impl Told<'_> {
             Change::CacheType { to } => {
                 format!("--cache-type-k {to} --cache-type-v {to} (takes {frees} less)")
             }
+            Change::Unpin => "without --pin".to_owned(),
             Change::AddDevice { memory } => {
                 format!("one more device with {} (what stays free of it included)", memory.scaled())
             }
@@ -135,7 +136,7 @@ fn refused(record: &RefusalRecord<'_>) -> Failure {
 }
 
 /// A certificate in the units that people read.
-fn certificate_text(certificate: &Certificate) -> String {
+pub(crate) fn certificate_text(certificate: &Certificate) -> String {
     let scaled = |bytes: u64| Bytes::new(bytes).scaled().to_string();
     match certificate {
         Certificate::Total { needs, budgets } => {
@@ -146,6 +147,10 @@ fn certificate_text(certificate: &Certificate) -> String {
         }
         Certificate::Host { host, needs, budget } => {
             format!("the engine keeps {} on {host}, and its budget is {}", scaled(*needs), scaled(*budget))
+        }
+        Certificate::Pinned { pin, needs, budget } => {
+            let (needs, budget) = (scaled(*needs), scaled(*budget));
+            format!("--pin {pin} takes {needs} with what lies beside it, and the budget there is {budget}")
         }
         other => other.to_string(),
     }

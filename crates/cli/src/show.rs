@@ -4,7 +4,7 @@ mod plan;
 mod report;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use plimsoll::balance::{Stage, Stopped};
+use plimsoll::balance::{Objective, Stage, Stopped};
 use plimsoll::export::stopped_text;
 use plimsoll::units::Bytes;
 
@@ -121,11 +121,22 @@ pub(crate) fn holds(stage: &Stage, before_layers: &str) -> Vec<String> {
 }
 
 /// A half-open range of layers, last one included as people say it: `0-39`, or `7` for a single layer.
-fn layer_range(layers: &std::ops::Range<u32>) -> String {
+pub(crate) fn layer_range(layers: &std::ops::Range<u32>) -> String {
     match layers.end.saturating_sub(layers.start) {
         0 => String::new(),
         1 => layers.start.to_string(),
         _ => format!("{}-{}", layers.start, layers.end - 1),
+    }
+}
+
+/// The value of a plan in a few words.
+pub(crate) fn value_text(objective: Objective, value: f64) -> Option<String> {
+    match objective {
+        Objective::Latency if value > 0.0 => Some(format!("{} per token", seconds(value))),
+        Objective::Throughput if value > 0.0 => Some(format!("up to {:.1} tokens/s", 1.0 / value)),
+        Objective::Latency | Objective::Throughput => None,
+        Objective::Balanced => Some(format!("the fullest device {:.1} % full", value * 100.0)),
+        Objective::Fit => Some(format!("{value:.0} device(s)")),
     }
 }
 

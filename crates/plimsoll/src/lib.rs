@@ -32,7 +32,9 @@
 //! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share).
 
 mod context;
+mod diff;
 mod engine;
+mod fit;
 mod flags;
 mod job;
 mod resident;
@@ -51,7 +53,9 @@ pub use plimsoll_units as units;
 pub use plimsoll_watcher as watcher;
 
 pub use context::ContextChoice;
+pub use diff::{DeviceDiff, Diff, DiffError, Held, Moved, What, diff};
 pub use engine::{Engine, UnknownEngine};
+pub use fit::{Fit, Largest, Limit};
 pub use flags::{Meaning, MeaningError, meaning};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
 pub use resident::Processes;

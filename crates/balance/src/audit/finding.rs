@@ -125,7 +125,9 @@ pub enum Finding {
     #[error("the plan does not begin with the main node's host")]
     NoHost,
     /// Pinned layers lie elsewhere, or nowhere.
-    #[error("layers {start}-{end} (the end is the layer after the last one) do not all lie on {device}, where they are pinned")]
+    #[error(
+        "layers {start}-{end} (the end is the layer after the last one) do not all lie on {device}, where they are pinned"
+    )]
     Pinned {
         /// Where they should lie.
         device: DeviceRef,

@@ -90,11 +90,17 @@ fn head(planned: &Planned, model: &ModelSpec) -> String {
 fn devices(planned: &Planned) -> String {
     let stages = &planned.plan.stages;
     let timed = stages.iter().any(|s| s.seconds.is_some_and(|t| t > 0.0));
+    let several = stages.iter().any(|s| s.pipeline > 0);
     let mut header = vec!["device", "layers", "", "full", "of budget"];
     let mut right = vec![3, 4];
     if timed {
         header.push("time");
         right.push(5);
+    }
+    if several {
+        header.insert(0, "copy");
+        right.iter_mut().for_each(|column| *column += 1);
+        right.push(0);
     }
     let rows: Vec<[String; 5]> = stages
         .iter()
@@ -116,12 +122,16 @@ fn devices(planned: &Planned) -> String {
     };
     let columns = if timed { 5 } else { 4 };
     let others: usize = (0..columns).map(widest).sum::<usize>() + 2 * (columns + 1);
+    let others = if several { others + 6 } else { others };
     let bar_width = width().saturating_sub(others).clamp(8, 32);
     let mut table = table(&header, &right);
     for (stage, [device, layers, full, budget, time]) in stages.iter().zip(rows) {
         let mut row = vec![device, layers, bar(stage, bar_width), full, budget];
         if timed {
             row.push(time);
+        }
+        if several {
+            row.insert(0, stage.pipeline.saturating_add(1).to_string());
         }
         table.add_row(row);
     }
