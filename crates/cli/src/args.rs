@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Engine;
 use plimsoll::balance::{Objective, ParsePinError, Pin, Pipelines, Strategy, Transfers};
 use plimsoll::model::{CacheType, FlashAttention};
-use plimsoll::units::{Bytes, DeviceRef, NodeId};
+use plimsoll::units::{Bytes, BytesPerSec, DeviceRef, NodeId};
 
 /// Decide what fits where before it runs.
 ///
@@ -294,6 +294,14 @@ pub(crate) struct RebalanceArgs {
     /// How many moves may run at once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) concurrent: u32,
+
+    /// How fast layers are copied between two devices of one node (12GB/s), for the times.
+    #[arg(long, value_name = "RATE")]
+    pub(crate) local_rate: Option<BytesPerSec>,
+
+    /// How fast layers are read from the model file (2GB/s), for the times.
+    #[arg(long, value_name = "RATE")]
+    pub(crate) load_rate: Option<BytesPerSec>,
 
     /// Save the new plan as a file.
     #[arg(long, value_name = "FILE")]

@@ -1,6 +1,6 @@
 //! `plimsoll diff`.
 
-use plimsoll::export::PlanFile;
+use plimsoll::export::{PlanFile, RequestRecord};
 use plimsoll::units::DeviceRef;
 use plimsoll::{DeviceDiff, Diff, DiffError, Held, Moved, What};
 use serde::Serialize;
@@ -120,12 +120,8 @@ fn device_bytes(diff: &Diff, device: &DeviceDiff) -> (plimsoll::units::Bytes, pl
 fn text(names: &str, (old, new): (&PlanFile, &PlanFile), diff: &Diff, verbose: bool) -> String {
     let mut lines = vec![format!("{}: {names}", show::clean(&new.model.name))];
     if !diff.same_request {
-        let (then, now) = (&old.request, &new.request);
-        let types = |r: &plimsoll::export::RequestRecord| format!("{}/{}", r.cache_type_k, r.cache_type_v);
-        lines.push(format!(
-            "another request: context {} for {} sequence(s), {} then; {} for {}, {} now: only weights are counted as moving",
-            then.ctx, then.parallel, types(then), now.ctx, now.parallel, types(now)
-        ));
+        let changes = changes(&old.request, &new.request);
+        lines.push(format!("another request ({changes}): only weights are counted as moving"));
     }
     if let Some(values) = values(old, new) {
         lines.push(values);
@@ -177,6 +173,21 @@ fn text(names: &str, (old, new): (&PlanFile, &PlanFile), diff: &Diff, verbose: b
         out.push('\n');
     }
     out
+}
+
+/// What of a request changes the cache.
+fn changes(old: &RequestRecord, new: &RequestRecord) -> String {
+    let parts = |request: &RequestRecord| {
+        [
+            ("context", request.ctx.to_string()),
+            ("sequences", request.parallel.to_string()),
+            ("keys", request.cache_type_k.clone()),
+            ("values", request.cache_type_v.clone()),
+        ]
+    };
+    let pairs = parts(old).into_iter().zip(parts(new)).filter(|(a, b)| a != b);
+    let changes: Vec<String> = pairs.map(|((what, a), (_, b))| format!("{what} {a} → {b}")).collect();
+    if changes.is_empty() { "another layout of the cache".to_owned() } else { changes.join(", ") }
 }
 
 /// How good both plans are, where that can be compared.

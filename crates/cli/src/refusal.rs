@@ -34,7 +34,7 @@ pub(crate) struct Told<'a> {
     /// What would make it fit.
     pub(crate) suggestions: &'a [Suggestion],
     /// What was asked, for suggestions in the same words.
-    pub(crate) request: &'a RequestArgs,
+    pub(crate) request: Option<&'a RequestArgs>,
 }
 
 impl Told<'_> {
@@ -90,8 +90,9 @@ impl Told<'_> {
     fn suggestion_text(&self, suggestion: &Suggestion) -> String {
         let frees = suggestion.frees.scaled();
         match &suggestion.change {
-            Change::Context { to } if self.request.ctx_total.is_some() => {
-                let caches = if self.request.unified_kv { 1 } else { u64::from(self.request.parallel) };
+            Change::Context { to } if self.request.is_some_and(|request| request.ctx_total.is_some()) => {
+                let several = self.request.filter(|request| !request.unified_kv);
+                let caches = several.map_or(1, |request| u64::from(request.parallel));
                 format!("--ctx-total {} (takes {frees} less)", to.saturating_mul(caches))
             }
             Change::Context { to } => format!("--ctx {to} (takes {frees} less)"),
@@ -124,6 +125,21 @@ pub(crate) fn nothing_usable(stopped: &[Stopped], json: bool) -> Failure {
         short_bytes: 0,
         certificate,
         stopped: stopped.iter().map(StoppedRecord::from_stopped).collect(),
+        suggestions: Vec::new(),
+    })
+}
+
+/// The failure for a request that the cluster of now does not allow, whatever the bytes.
+pub(crate) fn excluded(why: &str, json: bool) -> Failure {
+    if !json {
+        return Failure::Refused { stdout: String::new(), stderr: show::wrap(&format!("refused: {why}"), "  ") };
+    }
+    refused(&RefusalRecord {
+        format: "plimsoll.refusal/1",
+        reason: "excluded",
+        short_bytes: 0,
+        certificate: why.to_owned(),
+        stopped: Vec::new(),
         suggestions: Vec::new(),
     })
 }

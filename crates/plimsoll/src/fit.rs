@@ -5,6 +5,7 @@ use plimsoll_model::{ContextLength, EstimateError, Request};
 use plimsoll_units::Bytes;
 
 use crate::context::{LEAST, STEP};
+use crate::engine::Engine;
 use crate::job::{Job, JobError};
 
 /// Longer contexts are not tried where a model does not say what it was trained for.
@@ -21,6 +22,8 @@ pub struct Fit {
     pub refusal: Option<Box<Refusal>>,
     /// The largest context that fits: a multiple of 256, or the trained one; `None` when not even the smallest does.
     pub largest: Option<Largest>,
+    /// Where that has layers on the main host, which is slow: the largest context without any there, if there is one.
+    pub off_host: Option<Largest>,
     /// What keeps it from being larger.
     pub limit: Limit,
 }
@@ -88,11 +91,36 @@ impl Job<'_> {
                     Some(_) => Limit::Nothing,
                     None => Limit::Memory { next: context, refusal: refusal.clone() },
                 };
-                return Ok(Fit { context, plan, refusal, largest, limit });
+                return Ok(Fit { context, plan, refusal, largest, off_host: None, limit });
             }
         };
         let (largest, limit) = self.largest(top)?;
-        Ok(Fit { context, plan, refusal, largest, limit })
+        let off_host = match &largest {
+            Some(largest) if self.on_host(&largest.plan) => self.off_host(largest.context)?,
+            _ => None,
+        };
+        Ok(Fit { context, plan, refusal, largest, off_host, limit })
+    }
+
+    /// Whether a plan has layers on the main node's host, where the engine knows such a node.
+    fn on_host(&self, plan: &Plan) -> bool {
+        let first = plan.stages.first().filter(|stage| !stage.layers.is_empty());
+        self.engine == Engine::LlamaCpp && first.is_some_and(|stage| self.is_main_host(&stage.device))
+    }
+
+    /// The largest multiple of 256 below `most` with which no layer lies on the main host. With the objective of the fewest
+    /// devices layers lie there only where nothing else fits.
+    fn off_host(&self, most: u64) -> Result<Option<Largest>, JobError> {
+        let mut low: (u64, Option<Box<Plan>>) = (0, None);
+        let mut high = most.div_ceil(STEP);
+        while high - low.0 > 1 {
+            let middle = low.0 + (high - low.0) / 2;
+            match self.tried(middle * STEP)? {
+                Tried::Fits(plan) if !self.on_host(&plan) => low = (middle, Some(plan)),
+                Tried::Fits(_) | Tried::Refused(_) => high = middle,
+            }
+        }
+        Ok(low.1.map(|plan| Largest { context: low.0 * STEP, plan: *plan }))
     }
 
     /// The largest context up to `top`, and what comes behind it.

@@ -37,6 +37,7 @@ mod engine;
 mod fit;
 mod flags;
 mod job;
+mod rebalance;
 mod resident;
 #[cfg(feature = "files")]
 pub mod roster;
@@ -58,6 +59,7 @@ pub use engine::{Engine, UnknownEngine};
 pub use fit::{Fit, Largest, Limit};
 pub use flags::{Meaning, MeaningError, meaning};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
+pub use rebalance::{MoveError, Rebalanced, holding, rebalance};
 pub use resident::Processes;
 pub use size::{Place, Size, size};
 pub use suggest::{Change, Suggestion, suggestions};

@@ -48,6 +48,14 @@ pub(super) fn one(args: &FitArgs, answer: &Answer, verbose: bool) -> String {
         None => lines.push(format!("it does not fit on {cluster}, with however little context")),
     }
     lines.push(limit_line(fit, model));
+    if let Some(largest) = &fit.off_host {
+        let (bytes, devices) = taken(&largest.plan);
+        lines.push(format!(
+            "largest with no layer on the host: {} tokens: {} on {devices} device(s)",
+            largest.context,
+            bytes.scaled()
+        ));
+    }
     let mut out: String = lines.iter().map(|line| wrap(line, "  ") + "\n").collect();
     if let Some(largest) = &fit.largest {
         let mut table = show::table(&["device", "layers", "full", "of budget"], &[2, 3]);
@@ -93,7 +101,7 @@ fn why(refusal: Option<&Refusal>) -> String {
 fn limit_line(fit: &Fit, model: &ModelSpec) -> String {
     match &fit.limit {
         Limit::Trained { context } => {
-            format!("it was trained for {context} and no more is looked for")
+            format!("it was trained for {context} tokens; longer contexts are not looked for")
         }
         Limit::Memory { next, refusal } => {
             let trained = match model.trained_context() {

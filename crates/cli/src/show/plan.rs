@@ -219,7 +219,8 @@ fn host_comes_last(planned: &Planned) -> bool {
         && matches!(planned.plan.objective, Objective::Fit | Objective::Balanced)
 }
 
-fn commands(lines: &Command) -> String {
+/// What to type on which node.
+pub(crate) fn commands(lines: &Command) -> String {
     let mut out = String::new();
     for line in lines.rpc_servers.iter().chain([&lines.server]) {
         // A word that no shell can be given was refused before this.

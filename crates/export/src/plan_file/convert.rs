@@ -153,6 +153,13 @@ impl PlanFile {
         })
     }
 
+    /// The model file that the engine's command line names.
+    pub fn model_path(&self) -> Option<String> {
+        // The engine comes after the servers that it asks.
+        let words = shlex::split(&self.commands.last()?.line)?;
+        words.into_iter().skip_while(|word| word != "-m").nth(1)
+    }
+
     /// What was placed.
     ///
     /// # Errors
