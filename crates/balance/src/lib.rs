@@ -75,8 +75,11 @@ mod links;
 mod pins;
 mod plan;
 mod price;
+mod rebalance;
 mod refuse;
 mod search;
+mod shed;
+mod skew;
 mod stopped;
 mod workload;
 
@@ -88,6 +91,13 @@ pub use pins::ParsePinError;
 pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedBy};
 pub use plimsoll_model::LayerSpec;
 pub use price::{Placement, Priced, price};
+pub use rebalance::{
+    Blocked, Decision, Hold, Hysteresis, InFlight, InOrder, LinkUse, Piece, PoolPeak, Proposal, Rebalance,
+    RebalanceError, RebalanceOptions, Round, RunMove, Schedule, Score, Step, TimedStep, Trade, decide,
+    moves_in_order, rebalance_plan,
+};
+pub use shed::{Transfer, shed_load};
+pub use skew::{Share, SkewReport, skew};
 pub use workload::{
     Charges, EngineRules, HostUse, LayerRange, Objective, Pin, Pipelines, PlanOptions, StageCharges,
     Strategy, Transfers, Workload,

@@ -84,7 +84,8 @@ impl Chain {
         &self.resident
     }
 
-    fn costs(&self) -> &[u64] {
+    /// The sums of what items cost.
+    pub(crate) fn costs(&self) -> &[u64] {
         self.cost.as_deref().unwrap_or(&self.resident)
     }
 

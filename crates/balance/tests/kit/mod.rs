@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
 pub(crate) mod instance;
+pub(crate) mod moves;
 pub(crate) mod oracle;
 
 use plimsoll_balance::{LayerSpec, Workload};
