@@ -152,8 +152,13 @@ impl Items {
         (cut(start)..cut(end), end == self.count(fold))
     }
 
-    /// The chain of one class. Pieces that `more` finds something for take so many bytes more; they cost what they do.
-    pub(crate) fn chain(&self, class: usize, fold: &Fold, more: impl Fn(usize) -> u64) -> Chain {
+    /// The chain of one class.
+    pub(crate) fn chain(&self, class: usize, fold: &Fold) -> Chain {
+        self.chain_with(class, fold, |_| 0)
+    }
+
+    /// The same where pieces take so many bytes more as `more` says of their first place. They cost no more.
+    pub(crate) fn chain_with(&self, class: usize, fold: &Fold, more: impl Fn(usize) -> u64) -> Chain {
         let class = &self.classes[class];
         let count = self.count(fold);
         let mut resident = Vec::with_capacity(count + 1);

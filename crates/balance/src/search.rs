@@ -349,7 +349,7 @@ impl<'a> Search<'a> {
         let chain = |class: usize, device: Option<usize>| {
             // A device without pins is none of those that have any.
             let elsewhere = |place: usize| pins.elsewhere(device, place).map_or(0, |_| pins.too_heavy);
-            context.items.chain(class, fold, elsewhere)
+            context.items.chain_with(class, fold, elsewhere)
         };
         let footprints = context.items.classes.len();
         let mut chains: Vec<Chain> = (0..footprints).map(|class| chain(class, None)).collect();

@@ -25,8 +25,11 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
         Err(error) => match error.refusal() {
             Some(refused) => {
                 let suggestions = suggestions(&job, refused);
-                let told =
-                    refusal::Told { refusal: refused, suggestions: &suggestions, request: Some(&args.request) };
+                let told = refusal::Told {
+                    refusal: refused,
+                    suggestions: &suggestions,
+                    request: Some(&args.request),
+                };
                 return Err(told.failure(cli.json, cli.verbose));
             }
             None => return Err(Failure::input(error)),

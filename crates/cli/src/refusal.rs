@@ -132,7 +132,10 @@ pub(crate) fn nothing_usable(stopped: &[Stopped], json: bool) -> Failure {
 /// The failure for a request that the cluster of now does not allow, whatever the bytes.
 pub(crate) fn excluded(why: &str, json: bool) -> Failure {
     if !json {
-        return Failure::Refused { stdout: String::new(), stderr: show::wrap(&format!("refused: {why}"), "  ") };
+        return Failure::Refused {
+            stdout: String::new(),
+            stderr: show::wrap(&format!("refused: {why}"), "  "),
+        };
     }
     refused(&RefusalRecord {
         format: "plimsoll.refusal/1",

@@ -133,10 +133,8 @@ fn trade(trade: &Trade) -> TradeRecord {
 }
 
 fn schedule_record(schedule: &Schedule) -> ScheduleRecord {
-    let round = |round: &Round| RoundRecord {
-        seconds: round.seconds,
-        steps: round.steps.iter().map(step).collect(),
-    };
+    let round =
+        |round: &Round| RoundRecord { seconds: round.seconds, steps: round.steps.iter().map(step).collect() };
     ScheduleRecord {
         seconds: schedule.seconds,
         extra_bytes: schedule.extra_bytes.get(),

@@ -15,7 +15,8 @@ pub(super) fn told(args: &RebalanceArgs, done: &Rebalanced, broken: &[String], v
         out.push_str(&wrap(text, "  "));
         out.push('\n');
     };
-    let cluster = args.cluster.as_ref().map_or_else(|| "this machine".to_owned(), |path| path.display().to_string());
+    let cluster =
+        args.cluster.as_ref().map_or_else(|| "this machine".to_owned(), |path| path.display().to_string());
     line(&format!("{}: {} on {cluster}", clean(done.planned.name()), args.plan.display()));
     let value = |value: Option<f64>| value.and_then(|value| value_text(rebalance.target.objective, value));
     let with = |value: Option<String>| value.map_or_else(String::new, |value| format!(": {value}"));
@@ -26,7 +27,10 @@ pub(super) fn told(args: &RebalanceArgs, done: &Rebalanced, broken: &[String], v
         broken.iter().for_each(|finding| line(&format!("  - {finding}")));
     }
     if rebalance.bytes().is_zero() && broken.is_empty() {
-        line(&format!("nothing to do: it is within {} of the best in this order of devices", share(args.tolerance)));
+        line(&format!(
+            "nothing to do: it is within {} of the best in this order of devices",
+            share(args.tolerance)
+        ));
     } else {
         line(&target_line(args, done, &value));
         line(&moved_line(done));
@@ -63,16 +67,25 @@ pub(super) fn told(args: &RebalanceArgs, done: &Rebalanced, broken: &[String], v
     out
 }
 
-fn target_line(args: &RebalanceArgs, done: &Rebalanced, value: &dyn Fn(Option<f64>) -> Option<String>) -> String {
+fn target_line(
+    args: &RebalanceArgs,
+    done: &Rebalanced,
+    value: &dyn Fn(Option<f64>) -> Option<String>,
+) -> String {
     let rebalance = &done.rebalance;
     let after = value(rebalance.after.value).unwrap_or_else(|| "it fits".to_owned());
     match (rebalance.order_kept, value(rebalance.best_value)) {
-        (false, _) => format!("target: {after}; nothing fits in the old order of devices, so this is another one"),
+        (false, _) => {
+            format!("target: {after}; nothing fits in the old order of devices, so this is another one")
+        }
         (true, Some(best)) if best == after => {
             format!("target: {after}, the best in this order of devices")
         }
         (true, Some(best)) => {
-            format!("target: {after}; the best in this order of devices is {best} (tolerance {})", share(args.tolerance))
+            format!(
+                "target: {after}; the best in this order of devices is {best} (tolerance {})",
+                share(args.tolerance)
+            )
         }
         (true, None) => format!("target: {after}"),
     }
@@ -155,7 +168,9 @@ fn step_line(timed: &TimedStep) -> String {
             };
             format!("{}: dropped from {from}, {}{lost}", piece(what), bytes.scaled())
         }
-        Step::Load { what, to, bytes } => format!("{}: loaded on {to}, {}{time}", piece(what), bytes.scaled()),
+        Step::Load { what, to, bytes } => {
+            format!("{}: loaded on {to}, {}{time}", piece(what), bytes.scaled())
+        }
         Step::Charge { device, from, to } => {
             format!("the engine's buffers on {device}: {} → {}", from.scaled(), to.scaled())
         }
@@ -191,7 +206,11 @@ fn trades(done: &Rebalanced) -> String {
     let mut table = show::table(&["tolerance", "moves", "gives"], &[0, 1]);
     for trade in better {
         let value = trade.value.and_then(|value| value_text(rebalance.target.objective, value));
-        table.add_row(vec![share(trade.tolerance), trade.bytes.scaled().to_string(), value.unwrap_or_default()]);
+        table.add_row(vec![
+            share(trade.tolerance),
+            trade.bytes.scaled().to_string(),
+            value.unwrap_or_default(),
+        ]);
     }
     format!("\n{}", show::text(&table))
 }
