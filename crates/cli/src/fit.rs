@@ -5,9 +5,10 @@ mod show;
 
 use std::path::{Path, PathBuf};
 
-use plimsoll::balance::PlanError;
-use plimsoll::cluster::ClusterSnapshot;
+use plimsoll::balance::{Plan, PlanError, Refusal, Stage, Verdict};
+use plimsoll::cluster::{ClusterSnapshot, Device};
 use plimsoll::model::{CacheType, ModelSpec};
+use plimsoll::units::Bytes;
 use plimsoll::{Engine, Fit, Job, JobError, Limit};
 use serde::Serialize;
 
@@ -146,10 +147,25 @@ fn answer(args: &FitArgs, model: ModelSpec, snapshot: &ClusterSnapshot) -> Resul
 }
 
 /// The bytes and the devices that a plan uses.
-fn taken(plan: &plimsoll::balance::Plan) -> (plimsoll::units::Bytes, usize) {
-    let bytes = plan.stages.iter().map(plimsoll::balance::Stage::used_bytes);
+fn taken(plan: &Plan) -> (Bytes, usize) {
+    let bytes = plan.stages.iter().map(Stage::used_bytes);
     let devices = plan.stages.iter().filter(|stage| stage.head || !stage.layers.is_empty()).count();
-    (plimsoll::units::Bytes::saturating_sum(bytes), devices)
+    (Bytes::saturating_sum(bytes), devices)
+}
+
+/// The same in words: `55.2 GB on 2 devices and the host`.
+fn taken_text(plan: &Plan, engine: Engine) -> String {
+    let (bytes, devices) = taken(plan);
+    let host = plan.stages.first().filter(|_| engine == Engine::LlamaCpp).filter(|stage| {
+        stage.device.device.as_str() == Device::HOST && (stage.head || !stage.layers.is_empty())
+    });
+    let named = |count: usize| format!("{count} device{}", if count == 1 { "" } else { "s" });
+    let places = match (host, devices) {
+        (None, devices) => named(devices),
+        (Some(_), 1) => "the host alone".to_owned(),
+        (Some(_), devices) => format!("{} and the host", named(devices - 1)),
+    };
+    format!("{} on {places}", bytes.scaled())
 }
 
 fn json(looked: &[Looked]) -> Outcome {
@@ -194,8 +210,8 @@ fn record(looked: &Looked) -> ModelRecord {
     }
 }
 
-fn is_proven(refusal: &plimsoll::balance::Refusal) -> bool {
-    matches!(refusal.verdict, plimsoll::balance::Verdict::ProvenInfeasible(_))
+fn is_proven(refusal: &Refusal) -> bool {
+    matches!(refusal.verdict, Verdict::ProvenInfeasible(_))
 }
 
 /// The types of the cache: `f16`, or `q8_0/q4_0` for keys and values.

@@ -4,7 +4,7 @@ use plimsoll::balance::{Certificate, Refusal, Verdict};
 use plimsoll::model::ModelSpec;
 use plimsoll::{Fit, Limit};
 
-use super::{Answer, Looked, cache_types, cluster_name, taken};
+use super::{Answer, Looked, cache_types, cluster_name, taken, taken_text};
 use crate::args::FitArgs;
 use crate::show::{self, clean, wrap};
 
@@ -26,7 +26,7 @@ pub(super) fn one(args: &FitArgs, answer: &Answer, verbose: bool) -> String {
         (n, false) => format!(" for each of {n} sequences"),
     };
     let asked = args.request.ctx.is_some() || args.request.ctx_total.is_some();
-    if asked {
+    if asked && fit.largest.is_some() {
         lines.push(match &fit.plan {
             Some(_) => format!("{} tokens of context fit{sequences}", fit.context),
             None => format!(
@@ -38,22 +38,26 @@ pub(super) fn one(args: &FitArgs, answer: &Answer, verbose: bool) -> String {
     }
     match &fit.largest {
         Some(largest) => {
-            let (bytes, devices) = taken(&largest.plan);
             lines.push(format!(
-                "largest context on {cluster}: {} tokens{sequences}, {types}: {} on {devices} device(s)",
+                "largest context on {cluster}: {} tokens{sequences}, {types}: {}",
                 largest.context,
-                bytes.scaled()
+                taken_text(&largest.plan, answer.engine)
             ));
+            lines.push(limit_line(fit, model));
         }
-        None => lines.push(format!("it does not fit on {cluster}, with however little context")),
+        None => {
+            let refusal = match &fit.limit {
+                Limit::Memory { refusal, .. } => refusal.as_deref(),
+                Limit::Trained { .. } | Limit::Nothing => None,
+            };
+            lines.push(format!("does not fit on {cluster}, with however little context: {}", why(refusal)));
+        }
     }
-    lines.push(limit_line(fit, model));
     if let Some(largest) = &fit.off_host {
-        let (bytes, devices) = taken(&largest.plan);
         lines.push(format!(
-            "largest with no layer on the host: {} tokens: {} on {devices} device(s)",
+            "largest with no layer on the host: {} tokens: {}",
             largest.context,
-            bytes.scaled()
+            taken_text(&largest.plan, answer.engine)
         ));
     }
     let mut out: String = lines.iter().map(|line| wrap(line, "  ") + "\n").collect();
@@ -122,7 +126,7 @@ pub(super) fn several(args: &FitArgs, looked: &[Looked], verbose: bool) -> Strin
     let readable = || looked.iter().filter_map(|one| one.answer.as_ref().ok().map(|answer| (one, answer)));
     let fitting = readable().filter(|(_, answer)| answer.fit.fits()).count();
     let head = format!(
-        "{}: {fitting} of {} models fit on {}",
+        "{}: {fitting} of {} models fit on {}, with the context below",
         args.model.display(),
         looked.len(),
         cluster_name(args.cluster.as_deref())

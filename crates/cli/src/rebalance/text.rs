@@ -54,14 +54,19 @@ pub(super) fn told(args: &RebalanceArgs, done: &Rebalanced, broken: &[String], v
             .map(|stage| stage.device.to_string())
             .collect();
         let text = format!(
-            "\nin another order of devices ({}): {gives}, for {} moved",
+            "in another order of devices ({}): {gives}, for {} moved",
             order.join(", "),
             proposal.bytes.scaled()
         );
+        out.push('\n');
         out.push_str(&wrap(&text, "  "));
         out.push('\n');
     }
     if let Some(command) = done.command.as_ref().filter(|_| !rebalance.bytes().is_zero()) {
+        out.push('\n');
+        let text = "llama.cpp moves nothing while it runs: stop it, and start it with the new plan";
+        out.push_str(&wrap(text, "  "));
+        out.push('\n');
         out.push_str(&show::commands(command));
     }
     out

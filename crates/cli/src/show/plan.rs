@@ -184,7 +184,15 @@ fn bar(stage: &Stage, width: usize) -> String {
 fn value(planned: &Planned) -> String {
     let plan = &planned.plan;
     let value = plan.value.value;
+    let copies =
+        plan.stages.iter().map(|stage| stage.pipeline).max().map_or(1, |last| last.saturating_add(1));
     let what = match (plan.objective, value) {
+        (Objective::Throughput, Some(s)) if s > 0.0 && copies > 1 => {
+            format!(
+                "{copies} copies side by side: up to {:.1} tokens/s with enough requests at once",
+                1.0 / s
+            )
+        }
         (Objective::Latency, Some(s)) if s > 0.0 => {
             format!("{} per token for one stream, {:.1} tokens/s", seconds(s), 1.0 / s)
         }
