@@ -9,7 +9,7 @@ use kit::oracle::{Best, Run, every_plan_where};
 use kit::{device, device_ref, float, node, node_id, pool, snapshot};
 use plimsoll_balance::{
     Certificate, EngineRules, Finding, HostUse, Objective, Optimality, Pin, PinProblem, Plan, PlanError,
-    PlanOptions, StoppedBy, Verdict, audit, plan,
+    PlanOptions, StoppedBy, Strategy, Verdict, audit, plan,
 };
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, NodeStatus, Pool};
 use plimsoll_units::{Bytes, DeviceRef};
@@ -182,8 +182,74 @@ fn keeps_to_what_was_asked(instance: &Instance, asked: &Asked) -> Result<(), Tes
             (Err(PlanError::Pin { .. } | PlanError::NoDevices { .. }), None) => {}
             (found, expected) => prop_assert!(false, "{objective:?}: {found:#?} and not {expected:?}"),
         }
+        for strategy in [Strategy::CapacityDescending, Strategy::GivenOrder] {
+            let options = PlanOptions { strategy, ..options.clone() };
+            in_one_order(&plan(&snapshot, &workload, &rules, &options), optimum(&best, objective))?;
+            if let Ok(plan) = plan(&snapshot, &workload, &rules, &options) {
+                prop_assert_eq!(audit(&plan, &snapshot, &workload, &rules, &options), Ok(()));
+            }
+        }
     }
     Ok(())
+}
+
+/// A plan in one order is no better than the best of all, and nothing is said to be impossible that is not.
+fn in_one_order(found: &Result<Plan, PlanError>, optimum: Option<f64>) -> Result<(), TestCaseError> {
+    match (found, optimum) {
+        (Ok(plan), Some(optimum)) => {
+            let lower = plan.value.lower_bound.expect("it is told");
+            prop_assert!(lower <= optimum * (1.0 + 1e-9), "{lower} above {optimum}\n{plan:#?}");
+        }
+        (Ok(plan), None) => prop_assert!(false, "no plan keeps to what was asked: {plan:#?}"),
+        (Err(PlanError::DoesNotFit(refusal)), Some(_)) => {
+            prop_assert_eq!(&refusal.verdict, &Verdict::Unknown);
+        }
+        (Err(error), Some(_)) => prop_assert!(false, "{error:?}"),
+        (Err(_), None) => {}
+    }
+    Ok(())
+}
+
+/// A row of layers dealt out to devices in some order, and pins that this keeps.
+#[derive(Clone, Debug)]
+struct Dealt {
+    sizes: Vec<u64>,
+    rooms: Vec<u64>,
+    pins: Vec<Pin>,
+}
+
+/// So many devices with a few layers each, little room beside them, and pins to some.
+fn dealt() -> impl Draw<Value = Dealt> {
+    let device = (vec(1_u64..20, 1..5), 0_u64..4, prop::option::weighted(0.4, any::<(Index, Index)>()));
+    (vec(device, 7..16), any::<Index>()).prop_map(|(devices, turn)| {
+        let (mut sizes, mut rooms, mut pins) = (Vec::new(), Vec::new(), Vec::new());
+        let turn = turn.index(devices.len());
+        for (place, (layers, spare, pinned)) in devices.iter().enumerate() {
+            // Names that do not follow the order of the layers.
+            let number = (place * 5 + turn) % 97;
+            if let Some((a, b)) = pinned {
+                let (a, b) = (a.index(layers.len()), b.index(layers.len()));
+                let at = |n: usize| u32::try_from(sizes.len() + n).expect("few");
+                pins.push(Pin {
+                    device: device_ref(&format!("n{number:02}"), "d0"),
+                    layers: (at(a.min(b))..at(a.max(b) + 1)).into(),
+                });
+            }
+            rooms.push((number, layers.iter().sum::<u64>() + spare));
+            sizes.extend(layers);
+        }
+        rooms.sort_unstable();
+        Dealt { sizes, rooms: rooms.iter().map(|room| room.1).collect(), pins: renumbered(&rooms, pins) }
+    })
+}
+
+/// Pins with the names that devices get when they are listed by their numbers.
+fn renumbered(rooms: &[(usize, u64)], pins: Vec<Pin>) -> Vec<Pin> {
+    let name = |pin: &Pin| {
+        let place = rooms.iter().position(|room| pin.device.node == node_id(&format!("n{:02}", room.0)));
+        device_ref(&format!("n{:02}", place.expect("it is there")), "d0")
+    };
+    pins.into_iter().map(|pin| Pin { device: name(&pin), ..pin }).collect()
 }
 
 proptest! {
@@ -205,6 +271,26 @@ proptest! {
         drawn in drawn(),
     ) {
         keeps_to_what_was_asked(&instance, &Asked::new(&instance, drawn))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn on_more_devices_a_plan_that_exists_is_never_excluded(dealt in dealt()) {
+        let (cluster, workload) = (kit::devices(&dealt.rooms), kit::layers(&dealt.sizes));
+        let rules = EngineRules::none();
+        for objective in OBJECTIVES {
+            let options = PlanOptions { objective, pins: dealt.pins.clone(), ..PlanOptions::default() };
+            match plan(&cluster, &workload, &rules, &options) {
+                Ok(plan) => prop_assert_eq!(audit(&plan, &cluster, &workload, &rules, &options), Ok(())),
+                Err(PlanError::DoesNotFit(refusal)) => {
+                    prop_assert_eq!(&refusal.verdict, &Verdict::Unknown, "{:?}", objective);
+                }
+                Err(error) => prop_assert!(false, "{objective:?}: {error:?}"),
+            }
+        }
     }
 }
 

@@ -1,7 +1,12 @@
 //! What can be typed.
 
+mod moving;
+
 use std::path::PathBuf;
 
+pub(crate) use moving::{DiffArgs, FitArgs, RebalanceArgs};
+
+use self::moving::{DIFF_EXAMPLES, FIT_EXAMPLES, REBALANCE_EXAMPLES};
 use crate::ledger::args::{
     AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs,
 };
@@ -9,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Engine;
 use plimsoll::balance::{Objective, ParsePinError, Pin, Pipelines, Strategy, Transfers};
 use plimsoll::model::{CacheType, FlashAttention};
-use plimsoll::units::{Bytes, BytesPerSec, DeviceRef, NodeId};
+use plimsoll::units::{Bytes, DeviceRef, NodeId};
 
 /// Decide what fits where before it runs.
 ///
@@ -79,18 +84,6 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan model.gguf --cluster home.toml --pin 0-8=tower/CUDA0 --cap mac/MTL0=40GiB
   plimsoll plan model/ --cluster home.toml --objective throughput --pipelines auto
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
-
-const FIT_EXAMPLES: &str = "Examples:
-  plimsoll fit model.gguf --cluster home.toml --parallel 4
-  plimsoll fit model.gguf --cache-type-k q8_0 --cache-type-v q8_0
-  plimsoll fit ~/models --ctx 32k";
-
-const DIFF_EXAMPLES: &str = "Examples:
-  plimsoll diff plan.json better.json";
-
-const REBALANCE_EXAMPLES: &str = "Examples:
-  plimsoll rebalance plan.json --cluster home.toml
-  plimsoll rebalance plan.json --cluster home.toml --tolerance 5% --out better.json";
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
@@ -253,62 +246,6 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct FitArgs {
-    /// A model as `plan` takes it, or a folder with models.
-    #[arg(value_name = "MODEL|FOLDER")]
-    pub(crate) model: PathBuf,
-
-    /// The machines, as a TOML file; this machine when not given.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) cluster: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) request: RequestArgs,
-
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DiffArgs {
-    /// A plan that was saved with `plan --out`.
-    pub(crate) old: PathBuf,
-
-    /// Another plan for the same model.
-    pub(crate) new: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RebalanceArgs {
-    /// The plan in force, saved with `plan --out`.
-    pub(crate) plan: PathBuf,
-
-    /// The machines as they are now, as a TOML file; this machine when not given.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) cluster: Option<PathBuf>,
-
-    /// How much worse than the best the new plan may be, where that saves moves.
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_share)]
-    pub(crate) tolerance: f64,
-
-    /// How many moves may run at once.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) concurrent: u32,
-
-    /// How fast layers are copied between two devices of one node (12GB/s), for the times.
-    #[arg(long, value_name = "RATE")]
-    pub(crate) local_rate: Option<BytesPerSec>,
-
-    /// How fast layers are read from the model file (2GB/s), for the times.
-    #[arg(long, value_name = "RATE")]
-    pub(crate) load_rate: Option<BytesPerSec>,
-
-    /// Save the new plan as a file.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell, or `man` for the manual page.
     #[arg(value_enum)]
@@ -452,15 +389,6 @@ fn parse_pipelines(text: &str) -> Result<Pipelines, String> {
     }
 }
 
-/// A share in per cent (`2%`), or as it is (`0.02`).
-pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
-    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
-    match number.parse::<f64>() {
-        Ok(share) if share.is_finite() && share >= 0.0 => Ok(share / whole),
-        _ => Err(format!("'{text}' is not a share (2% or 0.02)")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -490,16 +418,6 @@ mod tests {
         for bad in ["0", "-1", "two", "", "1.5", "99999999999"] {
             let error = parse_pipelines(bad).unwrap_err();
             assert!(error.contains(&format!("'{bad}'")), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_share_may_be_said_in_per_cent() {
-        assert_eq!(parse_share("2%"), Ok(0.02));
-        assert_eq!(parse_share("0.5 %"), Ok(0.005));
-        assert_eq!(parse_share("0"), Ok(0.0));
-        for bad in ["", "%", "-1%", "nan", "inf", "two"] {
-            assert!(parse_share(bad).is_err(), "{bad}");
         }
     }
 
