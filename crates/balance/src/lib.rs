@@ -12,6 +12,8 @@
 //!   [`Objective::Fit`] and [`Objective::Balanced`] with a main host it is over plans with as few layers on the host as
 //!   possible.
 //! - A refusal says what is proven: "it cannot fit" always comes with a reason that can be checked.
+//! - [`rebalance_plan()`] keeps the order of the plan in force, and no step of its schedule adds to a pool more than its
+//!   budget leaves. Moves that are under way count in every later answer.
 //! - [`audit()`] shares no code with the planners.
 //!
 //! ```

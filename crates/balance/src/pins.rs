@@ -141,7 +141,7 @@ impl Pins {
             host.named.layers.start = items.first;
         }
         let mut hulls: Vec<Hull> = by_device.into_values().collect();
-        hulls.sort_by(|a, b| (a.layers.start, a.device).cmp(&(b.layers.start, b.device)));
+        hulls.sort_by_key(|hull| (hull.layers.start, hull.device));
         apart(&hulls, |before, _| PinProblem::Overlaps { other: before.named.clone() })?;
         for hull in &mut hulls {
             hull.layers = items.glue(&hull.layers);

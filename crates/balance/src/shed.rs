@@ -1,6 +1,7 @@
 //! Moving load off devices that are almost full.
 
 use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 
@@ -47,8 +48,11 @@ pub fn shed_load(
     limit: usize,
 ) -> Vec<Transfer> {
     let rooms = rooms(snapshot);
-    let mut sources: Vec<usize> = (0..rooms.len()).filter(|&at| rooms[at].has_less_than(LOW)).collect();
-    sources.sort_by(|&a, &b| rooms[a].compare(&rooms[b]).then_with(|| rooms[a].id().cmp(&rooms[b].id())));
+    // Rooms come in the order of their ids: what is as full goes by that.
+    let low = |(at, room): (usize, &Room<'_>)| room.has_less_than(LOW).then_some((room.part(), at));
+    let mut full: Vec<_> = rooms.iter().enumerate().filter_map(low).collect();
+    full.sort_unstable_by(|(a, x), (b, y)| a.compare(b).then(x.cmp(y)));
+    let sources: Vec<usize> = full.into_iter().map(|(_, at)| at).collect();
     match in_force {
         None => by_bytes(&rooms, &sources, limit),
         Some((plan, workload)) => by_layers(&rooms, &sources, plan, workload, limit),
@@ -62,23 +66,25 @@ fn share(capacity: u64, percent: u64) -> u64 {
 }
 
 fn by_bytes(rooms: &[Room<'_>], sources: &[usize], limit: usize) -> Vec<Transfer> {
-    let targets = (0..rooms.len()).filter(|&at| rooms[at].has_more_than(HIGH));
-    // The most available first; of those with as much, the one of the smaller name, which a snapshot lists first.
-    let mut targets: BinaryHeap<(u64, Reverse<(&str, &str)>, usize)> =
-        targets.map(|at| (rooms[at].available, Reverse(rooms[at].id()), at)).collect();
-    let mut transfers = Vec::new();
+    // The most available first, and of those with as much the first one.
+    let high =
+        |(at, room): (usize, &Room<'_>)| room.has_more_than(HIGH).then_some((room.available, Reverse(at)));
+    let mut targets: BinaryHeap<(u64, Reverse<usize>)> = rooms.iter().enumerate().filter_map(high).collect();
+    let mut transfers = Vec::with_capacity(sources.len().min(limit));
     for &source in sources {
         let from = &rooms[source];
         let mut needs = share(from.capacity, LOW).saturating_sub(from.available);
         while needs > 0 && transfers.len() < limit {
-            let Some((left, id, target)) = targets.pop() else { return transfers };
+            let Some(mut most) = targets.peek_mut() else { return transfers };
+            let (left, Reverse(target)) = *most;
             let to = &rooms[target];
             let bytes = needs.min(left.saturating_sub(share(to.capacity, LOW)));
             if bytes == 0 {
+                PeekMut::pop(most);
                 continue;
             }
             needs -= bytes;
-            targets.push((left - bytes, id, target));
+            most.0 = left - bytes;
             transfers.push(Transfer {
                 from: from.reference(),
                 to: to.reference(),

@@ -60,18 +60,17 @@ pub struct SkewReport {
 /// ```
 pub fn skew(snapshot: &ClusterSnapshot, threshold: f64) -> SkewReport {
     let rooms = rooms(snapshot);
-    let fullest = rooms.iter().min_by(|a, b| a.compare(b).then_with(|| a.id().cmp(&b.id())));
-    let emptiest = rooms.iter().max_by(|a, b| a.compare(b).then_with(|| b.id().cmp(&a.id())));
-    let ratio = match (fullest, emptiest) {
-        (Some(least), Some(most)) if least.compare(most).is_ne() => {
-            if least.available == 0 {
-                f64::INFINITY
-            } else {
-                most.fraction() / least.fraction()
+    // Of several alike the first one is named: rooms come in the order of their ids.
+    let by_share = |a: &&Room<'_>, b: &&Room<'_>| a.part().compare(&b.part());
+    let fullest = rooms.iter().min_by(by_share);
+    let emptiest = rooms.iter().rev().max_by(by_share);
+    let ratio =
+        match (fullest, emptiest) {
+            (Some(least), Some(most)) if least.part().compare(&most.part()).is_ne() => {
+                if least.available == 0 { f64::INFINITY } else { most.fraction() / least.fraction() }
             }
-        }
-        _ => 1.0,
-    };
+            _ => 1.0,
+        };
     SkewReport {
         ratio,
         threshold,
@@ -91,11 +90,24 @@ pub(crate) struct Room<'a> {
     pub(crate) capacity: u64,
 }
 
-impl Room<'_> {
-    /// By available share, exactly.
+/// What is available of something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    available: u64,
+    capacity: u64,
+}
+
+impl Part {
+    /// By the share, exactly.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         let cross = |a: u64, b: u64| u128::from(a) * u128::from(b);
         cross(self.available, other.capacity).cmp(&cross(other.available, self.capacity))
+    }
+}
+
+impl Room<'_> {
+    pub(crate) fn part(&self) -> Part {
+        Part { available: self.available, capacity: self.capacity }
     }
 
     /// Whether less than `percent` of it are available.
@@ -106,10 +118,6 @@ impl Room<'_> {
     /// Whether more than `percent` of it are available.
     pub(crate) fn has_more_than(&self, percent: u64) -> bool {
         u128::from(self.available) * 100 > u128::from(self.capacity) * u128::from(percent)
-    }
-
-    pub(crate) fn id(&self) -> (&str, &str) {
-        (self.node.id.as_str(), self.device.id.as_str())
     }
 
     pub(crate) fn reference(&self) -> DeviceRef {
@@ -129,7 +137,8 @@ impl Room<'_> {
     }
 }
 
-/// Every device of an active node that has capacity: one for each pool, no hosts. In the order of the snapshot.
+/// Every device of an active node that has capacity: one for each pool, no hosts. Ordered by node, as the snapshot is, and
+/// by device.
 pub(crate) fn rooms(snapshot: &ClusterSnapshot) -> Vec<Room<'_>> {
     let mut rooms = Vec::with_capacity(snapshot.nodes.len());
     for node in snapshot.nodes.iter().filter(|node| node.status == NodeStatus::Active && !node.drained) {
@@ -173,11 +182,8 @@ fn one_for_each_pool(rooms: &mut Vec<Room<'_>>, first: usize) {
             *kept = at;
         }
     }
-    let kept: Vec<Room<'_>> = {
-        let mut places: Vec<usize> = best.into_values().collect();
-        places.sort_unstable();
-        places.into_iter().map(|at| rooms[at]).collect()
-    };
+    let mut kept: Vec<Room<'_>> = best.into_values().map(|at| rooms[at]).collect();
+    kept.sort_by(|a, b| a.device.id.cmp(&b.device.id));
     rooms.truncate(first);
     rooms.extend(kept);
 }

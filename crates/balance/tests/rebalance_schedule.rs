@@ -7,272 +7,17 @@ use std::num::NonZeroU32;
 
 use kit::instance::{Instance, around_a_host, ordinary};
 use kit::moves::{Random, Scene};
+use kit::world::{Part, World, parts};
 use plimsoll_balance::{
-    Blocked, EngineRules, Objective, Piece, Plan, PlanOptions, Rebalance, RebalanceOptions, Schedule, Step,
-    Workload, plan, rebalance_plan,
+    Blocked, InFlight, Objective, Plan, PlanOptions, Rebalance, RebalanceError, RebalanceOptions, Schedule,
+    Step, plan, rebalance_plan,
 };
 use plimsoll_cluster::{ClusterSnapshot, NodeStatus};
-use plimsoll_model::Footprint;
-use plimsoll_units::{DeviceRef, NodeId, PoolId};
+use plimsoll_units::DeviceRef;
 use proptest::prelude::*;
 
-/// A layer, or what lies at an end of the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
-    Input,
-    Layer(u32),
-    Head,
-}
-
-fn parts(piece: &Piece) -> Vec<Part> {
-    let mut parts: Vec<Part> = (piece.layers.start..piece.layers.end).map(Part::Layer).collect();
-    if piece.input {
-        parts.insert(0, Part::Input);
-    }
-    if piece.head {
-        parts.push(Part::Head);
-    }
-    parts
-}
-
-/// Carries out a schedule.
-struct World<'a> {
-    snapshot: &'a ClusterSnapshot,
-    workload: &'a Workload,
-    rules: &'a EngineRules,
-    from: &'a Plan,
-    to: &'a Plan,
-    /// What each part takes where it lies; a copy lies in two places for a while.
-    lies: BTreeMap<Part, (DeviceRef, u64)>,
-    /// Every living device's bytes.
-    held: BTreeMap<DeviceRef, u64>,
-    /// The most that each pool ever held.
-    peaks: BTreeMap<(NodeId, PoolId), u64>,
-}
-
-impl<'a> World<'a> {
-    fn new(
-        snapshot: &'a ClusterSnapshot,
-        workload: &'a Workload,
-        rules: &'a EngineRules,
-        from: &'a Plan,
-        to: &'a Plan,
-    ) -> Self {
-        let mut world = Self {
-            snapshot,
-            workload,
-            rules,
-            from,
-            to,
-            lies: BTreeMap::new(),
-            held: BTreeMap::new(),
-            peaks: BTreeMap::new(),
-        };
-        for stage in &from.stages {
-            if world.alive(&stage.device) {
-                let piece =
-                    Piece { layers: stage.layers.clone().into(), input: stage.input, head: stage.head };
-                for part in parts(&piece) {
-                    let size = world.size(part, &stage.device, from);
-                    world.lies.insert(part, (stage.device.clone(), size));
-                }
-                world.held.insert(stage.device.clone(), stage.used_bytes().get());
-            }
-        }
-        world.note();
-        world
-    }
-
-    fn alive(&self, device: &DeviceRef) -> bool {
-        self.snapshot.device(device).is_some_and(|(node, _)| node.status != NodeStatus::Failed)
-    }
-
-    fn footprint(&self, device: &DeviceRef) -> &Footprint {
-        let backend = self.snapshot.device(device).expect("it is there").1.backend;
-        self.workload.on(backend).expect("there is one")
-    }
-
-    /// What a part takes on a device under a plan.
-    fn size(&self, part: Part, device: &DeviceRef, plan: &Plan) -> u64 {
-        let print = self.footprint(device);
-        match part {
-            Part::Input => print.input_bytes.get(),
-            Part::Layer(index) => {
-                let layer = print.layers.iter().find(|l| l.index == index).expect("it is there");
-                layer.weights_bytes.get() + layer.kv_bytes.get()
-            }
-            Part::Head if plan.stages.first().is_some_and(|s| s.device == *device) => {
-                print.head_beside_input_bytes.get()
-            }
-            Part::Head => print.head_bytes.get(),
-        }
-    }
-
-    fn pool(&self, device: &DeviceRef) -> (NodeId, PoolId) {
-        (device.node.clone(), self.snapshot.device(device).expect("it is there").1.pool.clone())
-    }
-
-    fn pools(&self) -> BTreeMap<(NodeId, PoolId), u64> {
-        let mut pools = BTreeMap::new();
-        for (device, held) in &self.held {
-            *pools.entry(self.pool(device)).or_insert(0) += held;
-        }
-        pools
-    }
-
-    fn note(&mut self) {
-        for (pool, held) in self.pools() {
-            let peak = self.peaks.entry(pool).or_insert(0);
-            *peak = (*peak).max(held);
-        }
-    }
-
-    /// Whether nothing has grown to more than there is room for.
-    fn check(
-        &mut self,
-        before: &BTreeMap<(NodeId, PoolId), u64>,
-        devices: &BTreeMap<DeviceRef, u64>,
-    ) -> Result<(), TestCaseError> {
-        for (pool, held) in self.pools() {
-            let told = self.snapshot.node(&pool.0).and_then(|n| n.pool(&pool.1)).expect("it is there");
-            let budget = told.budget(self.rules.margin).get();
-            let was = before.get(&pool).copied().unwrap_or(0);
-            prop_assert!(held <= budget.max(was), "{pool:?} holds {held} of {budget}, before {was}");
-        }
-        for (device, held) in &self.held {
-            let limit = self.snapshot.device(device).and_then(|(_, d)| d.limit);
-            let was = devices.get(device).copied().unwrap_or(0);
-            prop_assert!(
-                limit.is_none_or(|l| *held <= l.get().max(was)),
-                "{device} holds {held} of {limit:?}"
-            );
-        }
-        self.note();
-        Ok(())
-    }
-
-    fn grow(&mut self, device: &DeviceRef, bytes: u64) {
-        *self.held.entry(device.clone()).or_insert(0) += bytes;
-    }
-
-    fn shrink(&mut self, device: &DeviceRef, bytes: u64) {
-        let held = self.held.get_mut(device).expect("something lies there");
-        *held = held.checked_sub(bytes).expect("no more is freed than lies there");
-    }
-
-    /// One step's beginning; what it frees when the round ends.
-    fn begin(
-        &mut self,
-        step: &Step,
-        seen: &mut BTreeSet<Part>,
-    ) -> Result<Vec<(DeviceRef, u64)>, TestCaseError> {
-        let mut frees = Vec::new();
-        match step {
-            Step::Charge { device, from, to } => {
-                self.grow(device, to.get());
-                self.shrink(device, from.get());
-            }
-            Step::Drop { what, from, bytes, .. } => {
-                let mut sum = 0;
-                for part in parts(what) {
-                    let (device, size) = self.lies.remove(&part).expect("it lies somewhere");
-                    prop_assert_eq!(&device, from);
-                    self.shrink(from, size);
-                    sum += size;
-                    prop_assert!(seen.insert(part));
-                }
-                prop_assert_eq!(sum, bytes.get());
-            }
-            Step::Load { what, to, bytes } => {
-                let mut sum = 0;
-                for part in parts(what) {
-                    prop_assert!(!self.lies.contains_key(&part), "{part:?} is there");
-                    let size = self.size(part, to, self.to);
-                    self.lies.insert(part, (to.clone(), size));
-                    sum += size;
-                    prop_assert!(seen.insert(part));
-                }
-                prop_assert_eq!(sum, bytes.get());
-                self.grow(to, sum);
-            }
-            Step::Move { what, from, to, bytes } | Step::Spill { what, from, to, bytes } => {
-                let spill = matches!(step, Step::Spill { .. });
-                let mut sum = 0;
-                for part in parts(what) {
-                    let (device, lies) = self.lies.remove(&part).expect("it lies somewhere");
-                    prop_assert_eq!(&device, from, "{:?}", part);
-                    prop_assert!(seen.insert(part), "{part:?} moves twice in a round");
-                    // What is set aside takes the larger of what it takes at its source and at its target.
-                    let size = if spill {
-                        let target = self.to.stages.iter().find(|s| match part {
-                            Part::Input => s.input,
-                            Part::Head => s.head,
-                            Part::Layer(index) => s.layers.contains(&index),
-                        });
-                        let target = target.expect("it belongs somewhere").device.clone();
-                        lies.max(self.size(part, &target, self.to))
-                    } else {
-                        self.size(part, to, self.to)
-                    };
-                    self.lies.insert(part, (to.clone(), size));
-                    frees.push((from.clone(), lies));
-                    sum += size;
-                }
-                prop_assert_eq!(sum, bytes.get());
-                self.grow(to, sum);
-            }
-        }
-        Ok(frees)
-    }
-
-    fn run(&mut self, schedule: &Schedule, limit: usize) -> Result<(), TestCaseError> {
-        for round in &schedule.rounds {
-            let copies = round
-                .steps
-                .iter()
-                .filter(|s| matches!(s.step, Step::Move { .. } | Step::Spill { .. } | Step::Load { .. }));
-            prop_assert!(copies.count() <= limit);
-            let (before, devices) = (self.pools(), self.held.clone());
-            let mut frees = Vec::new();
-            let mut seen = BTreeSet::new();
-            for step in &round.steps {
-                frees.extend(self.begin(&step.step, &mut seen)?);
-            }
-            self.check(&before, &devices)?;
-            for (device, bytes) in frees {
-                self.shrink(&device, bytes);
-            }
-        }
-        self.arrived()
-    }
-
-    /// Everything lies where the target has it, and takes there what the target says.
-    fn arrived(&self) -> Result<(), TestCaseError> {
-        for stage in &self.to.stages {
-            let piece = Piece { layers: stage.layers.clone().into(), input: stage.input, head: stage.head };
-            for part in parts(&piece) {
-                prop_assert_eq!(self.lies.get(&part).map(|l| &l.0), Some(&stage.device), "{:?}", part);
-            }
-        }
-        for (device, held) in &self.held {
-            let stage = self.to.stages.iter().find(|s| s.device == *device);
-            prop_assert_eq!(*held, stage.map_or(0, |s| s.used_bytes().get()), "{}", device);
-        }
-        Ok(())
-    }
-}
-
 /// Replays a schedule; whether it used anything but moves and loads.
-fn replays(
-    snapshot: &ClusterSnapshot,
-    workload: &Workload,
-    rules: &EngineRules,
-    from: &Plan,
-    to: &Plan,
-    schedule: &Schedule,
-    limit: usize,
-) -> Result<(), TestCaseError> {
-    let mut world = World::new(snapshot, workload, rules, from, to);
+fn replays(mut world: World<'_>, schedule: &Schedule, limit: usize) -> Result<(), TestCaseError> {
     world.run(schedule, limit)?;
     for peak in &schedule.peaks {
         let seen = world.peaks.get(&(peak.node.clone(), peak.pool.clone())).copied().unwrap_or(0);
@@ -327,11 +72,11 @@ fn every_step_has_room(instance: Instance, seed: u64, losses: bool, limit: u32) 
         let limit = usize::try_from(limit).expect("few");
         promise(&made, &current, &snapshot)?;
         let schedule = made.schedule.as_ref().map_err(|b| TestCaseError::fail(format!("{b}")))?;
-        replays(&snapshot, &workload, &rules, &current, &made.target, schedule, limit)
+        replays(World::new(&snapshot, &workload, &rules, &current, &made.target), schedule, limit)
             .map_err(|e| TestCaseError::fail(format!("{e}\n{made:#?}\n{scene:#?}")))?;
         if let Some(proposal) = &made.proposal {
             let schedule = proposal.schedule.as_ref().map_err(|b| TestCaseError::fail(format!("{b}")))?;
-            replays(&snapshot, &workload, &rules, &current, &proposal.plan, schedule, limit)
+            replays(World::new(&snapshot, &workload, &rules, &current, &proposal.plan), schedule, limit)
                 .map_err(|e| TestCaseError::fail(format!("{e}\n{proposal:#?}\n{scene:#?}")))?;
         }
     }
@@ -355,13 +100,9 @@ fn promise(made: &Rebalance, current: &Plan, snapshot: &ClusterSnapshot) -> Resu
         prop_assert!(schedule.guaranteed);
     }
     if schedule.guaranteed {
-        prop_assert!(
-            schedule
-                .rounds
-                .iter()
-                .flat_map(|r| &r.steps)
-                .all(|s| { matches!(s.step, Step::Move { .. } | Step::Charge { .. }) })
-        );
+        let mut steps = schedule.rounds.iter().flat_map(|r| &r.steps);
+        let plain = steps.all(|s| matches!(s.step, Step::Move { .. } | Step::Charge { .. }));
+        prop_assert!(plain, "something is sent twice");
     }
     Ok(())
 }
@@ -414,9 +155,51 @@ proptest! {
     }
 
     #[test]
+    fn beside_a_move_under_way_everything_has_room(instance in ordinary(9, 5), seed: u64) {
+        room_beside_a_move(instance, seed)?;
+    }
+
+    #[test]
     fn every_step_around_a_host_has_room(instance in around_a_host(8, 4), seed: u64, losses: bool, limit in 1_u32..4) {
         every_step_has_room(instance, seed, losses, limit)?;
     }
+}
+
+/// While a move is under way, everything else has room beside both of its copies, and none of it moves again.
+fn room_beside_a_move(instance: Instance, seed: u64) -> Result<(), TestCaseError> {
+    let scene = Scene::new(tight(instance, seed), seed, true);
+    let options = PlanOptions { objective: Objective::Throughput, ..PlanOptions::default() };
+    let (snapshot, workload, rules) = (scene.snapshot(), scene.instance.workload(), scene.instance.rules());
+    let current = scene.plan(&options);
+    let again = |options: &PlanOptions, more: &RebalanceOptions| {
+        rebalance_plan(&current, &snapshot, &workload, &rules, options, more)
+    };
+    let Ok(first) = again(&options, &asked(1, true)) else { return Ok(()) };
+    let Ok(schedule) = &first.schedule else { return Ok(()) };
+    let moves = schedule.rounds.first().into_iter().flat_map(|round| &round.steps);
+    let mut moves = moves.rev().filter_map(|step| match &step.step {
+        Step::Move { what, from, to, .. } => Some((*what, from.clone(), to.clone())),
+        _ => None,
+    });
+    let Some((what, from, to)) = moves.next() else { return Ok(()) };
+    let moving = InFlight { what, from, to };
+    let more = RebalanceOptions { in_flight: vec![moving.clone()], ..asked(2, true) };
+    let second = match again(&options, &more) {
+        Ok(second) => second,
+        Err(RebalanceError::InFlightBlock { .. }) => return Ok(()),
+        Err(other) => return Err(TestCaseError::fail(format!("{other}: {scene:?}"))),
+    };
+    let mut world = World::new(&snapshot, &workload, &rules, &current, &second.target);
+    world.start(&moving);
+    let schedule = second.schedule.as_ref().map_err(|b| TestCaseError::fail(format!("{b}")))?;
+    world.run(schedule, 1).map_err(|e| TestCaseError::fail(format!("{e}: {scene:?}")))?;
+    for step in schedule.rounds.iter().flat_map(|round| &round.steps) {
+        if let Step::Move { what, .. } | Step::Spill { what, .. } | Step::Drop { what, .. } = &step.step {
+            let again = parts(what).into_iter().any(|part| parts(&moving.what).contains(&part));
+            prop_assert!(!again, "{what} is under way");
+        }
+    }
+    Ok(())
 }
 
 /// Whether single layers can be moved one after the other, each once: a search over every state.
@@ -492,7 +275,7 @@ fn detours_only_where_needed(instance: &Instance, seed: u64) -> Result<Option<bo
     let Some(works) = some_order_works(&world, &wanted) else { return Ok(None) };
     match &proposal.schedule {
         Ok(schedule) => {
-            replays(&snapshot, &workload, &rules, &current, &target, schedule, 1)?;
+            replays(World::new(&snapshot, &workload, &rules, &current, &target), schedule, 1)?;
             prop_assert_eq!(schedule.extra_bytes.is_zero(), works, "{:#?}", &proposal);
         }
         Err(Blocked { cycle, scratch_bytes }) => {

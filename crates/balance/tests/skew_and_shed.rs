@@ -311,7 +311,7 @@ proptest! {
             went += usize::from(decide(&mut state, now, skewed, gain) == Decision::Go);
         }
         prop_assert!(went <= 1);
-        prop_assert!(went == 0 || (skewed && gain > 0.0 && gain >= least));
+        prop_assert!(went == 0 || (skewed && gain > 0.0 && gain >= state.least_gain));
     }
 }
 

@@ -98,10 +98,12 @@ impl Finder<'_> {
     fn items_of(&self, fold: &Fold, parts: &Range<usize>) -> (usize, usize) {
         let items = &self.context.items;
         let layers = self.given.layers(parts);
-        let at = |layer: usize| items.cuts.partition_point(|&cut| cut < layer).saturating_sub(fold.from);
+        // What cannot be cut comes along.
+        let first = items.cuts.partition_point(|&cut| cut <= layers.start).saturating_sub(1);
+        let last = items.cuts.partition_point(|&cut| cut < layers.end);
         let head = fold.lone_head && parts.end == self.given.parts();
-        let end = at(layers.end) + usize::from(head);
-        (at(layers.start).min(end), end)
+        let end = last.saturating_sub(fold.from) + usize::from(head);
+        (first.saturating_sub(fold.from).min(end), end)
     }
 
     /// The devices of an order that may take something behind a cut.
@@ -129,17 +131,16 @@ impl Finder<'_> {
             let own = charges.each.get().saturating_add(context.items.classes[class].each_device);
             let held = self.withheld.get(&device.pool).copied().unwrap_or(0);
             let budget = pool.min(device.limit);
-            let room = pool.saturating_sub(held).min(device.limit).saturating_sub(own);
+            let on_place = self.given.number(&device.device).and_then(|place| self.withheld_on.get(&place));
+            let limit = device.limit.saturating_sub(on_place.copied().unwrap_or(0));
+            let room = pool.saturating_sub(held).min(limit).saturating_sub(own);
             let (fixed, rate) =
                 if context.timed() { (0, context.rate(device)) } else { (own, as_f64(budget.max(1))) };
             let holds = self.held.get(&number).map_or((0, 0), |parts| self.items_of(&cut.fold, parts));
             let must = self.musts.get(&number).map_or((0, 0), |must| {
-                if must.is_empty() {
-                    return (0, 0);
-                }
-                let (first, last) = self.items_of(&cut.fold, &(must.start + 1..must.end + 1));
                 // What begins before the cut lies on the host, and so not here.
-                if must.start < cut.host_layers { (usize::MAX - 1, usize::MAX) } else { (first, last) }
+                let on_host = self.given.layers(must).start < cut.host_layers;
+                if on_host { (usize::MAX - 1, usize::MAX) } else { self.items_of(&cut.fold, must) }
             });
             if own > budget && must.0 == must.1 {
                 continue;

@@ -40,9 +40,10 @@ pub(crate) struct Finder<'a> {
     pub(crate) given: &'a Given<'a>,
     /// Devices of the fleet in the orders that keep that of the plan.
     pub(crate) orders: Vec<Vec<usize>>,
-    /// What moves under way keep of each pool.
+    /// What moves under way keep of each pool, and on each place.
     pub(crate) withheld: BTreeMap<usize, u64>,
-    /// What has to lie on each device of the fleet, as places of layers; moves under way end there.
+    pub(crate) withheld_on: BTreeMap<usize, u64>,
+    /// The parts that have to lie on each device of the fleet: pinned ones, and those that are under way to it.
     pub(crate) musts: BTreeMap<usize, Range<usize>>,
     /// How many layers the main host has to hold at least.
     pub(crate) host_must: usize,
@@ -60,6 +61,7 @@ impl<'a> Finder<'a> {
             given,
             orders: orders(given),
             withheld: BTreeMap::new(),
+            withheld_on: BTreeMap::new(),
             musts: BTreeMap::new(),
             host_must: 0,
             held: BTreeMap::new(),
@@ -72,27 +74,30 @@ impl<'a> Finder<'a> {
         }
         for (parts, from, to) in &given.in_flight {
             let from_input = given.old.has_input(*from);
+            let size = given.size_with(*from, parts, from_input);
+            let on_place = finder.withheld_on.entry(*from).or_insert(0);
+            *on_place = on_place.saturating_add(size);
             if let Some(pool) = given.places[*from].pool {
                 let held = finder.withheld.entry(pool).or_insert(0);
-                *held = held.saturating_add(given.size_with(*from, parts, from_input));
+                *held = held.saturating_add(size);
             }
-            finder.must(*to, given.layers(parts));
+            finder.must(*to, parts.clone());
         }
         for hull in &context.pins.hulls {
             if let Some(place) = given.number(&hull.named.device) {
-                finder.must(place, hull.layers.clone());
+                finder.must(place, hull.layers.start + 1..hull.layers.end + 1);
             }
         }
         finder.choices = finder.choices();
         finder
     }
 
-    fn must(&mut self, place: usize, layers: Range<usize>) {
+    fn must(&mut self, place: usize, parts: Range<usize>) {
         match self.given.places[place].candidate {
-            Some(None) => self.host_must = self.host_must.max(layers.end),
+            Some(None) => self.host_must = self.host_must.max(self.given.layers(&parts).end),
             Some(Some(device)) => {
-                let must = self.musts.entry(device).or_insert_with(|| layers.clone());
-                *must = must.start.min(layers.start)..must.end.max(layers.end);
+                let must = self.musts.entry(device).or_insert_with(|| parts.clone());
+                *must = must.start.min(parts.start)..must.end.max(parts.end);
             }
             None => {}
         }
@@ -101,13 +106,14 @@ impl<'a> Finder<'a> {
     /// Whether a draft has everything where it has to be.
     fn keeps_musts(&self, draft: &Draft) -> bool {
         let holds = |device: usize, must: &Range<usize>| {
-            draft
-                .devices
-                .iter()
-                .any(|(d, layers, _)| *d == device && layers.start <= must.start && must.end <= layers.end)
+            draft.devices.iter().enumerate().any(|(at, (d, layers, head))| {
+                let input = at == 0 && self.context.fleet.host.is_none();
+                let first = if input { 0 } else { layers.start + 1 };
+                let last = layers.end + if *head { 2 } else { 1 };
+                *d == device && first <= must.start && must.end <= last
+            })
         };
-        self.host_must <= draft.host
-            && self.musts.iter().all(|(device, must)| must.is_empty() || holds(*device, must))
+        self.host_must <= draft.host && self.musts.iter().all(|(device, must)| holds(*device, must))
     }
 
     /// Where several devices of the orders share a pool, every way to use one of each.
@@ -144,8 +150,7 @@ impl<'a> Finder<'a> {
     fn shared(&self) -> bool {
         let host = self.context.fleet.host.as_ref().map(|host| host.place.pool);
         let shares = |&device: &usize| Some(self.context.fleet.devices[device].pool) == host;
-        self.choices.iter().any(Option::is_some)
-            || self.orders.first().into_iter().flatten().any(|device| shares(device))
+        self.choices.iter().any(Option::is_some) || self.orders.first().into_iter().flatten().any(shares)
     }
 
     /// Every line behind a cut.
@@ -195,6 +200,16 @@ impl<'a> Finder<'a> {
             let uses = plan.stages.iter().filter(|stage| on(&stage.device)).map(|s| s.used_bytes().get());
             let uses = uses.fold(*held, u64::saturating_add);
             if uses > self.context.fleet.pools.get(*pool).copied().unwrap_or(0) {
+                return None;
+            }
+        }
+        for stage in &plan.stages {
+            let place = self.given.number(&stage.device);
+            let held = place.and_then(|place| self.withheld_on.get(&place).map(|held| (place, *held)));
+            let over = |(place, held): (usize, u64)| {
+                stage.used_bytes().get().saturating_add(held) > self.given.places[place].limit
+            };
+            if held.is_some_and(over) {
                 return None;
             }
         }
@@ -254,6 +269,10 @@ impl<'a> Finder<'a> {
         let limit = self.context.limit;
         match self.context.options.objective {
             Objective::Throughput => line.least_bound(limit).map(|value| value.max(cut.pace)),
+            // What a device takes of the host's pool makes the host's own share larger: that is known only afterwards.
+            Objective::Balanced if self.shared() => {
+                self.evenest(cut, line, devices).map(|found| found.plan.value)
+            }
             Objective::Balanced => line.least_bound(limit).map(|value| value.max(cut.share)),
             Objective::Fit => {
                 let count = u64::try_from(line.fewest(limit)?).unwrap_or(u64::MAX);
@@ -265,6 +284,13 @@ impl<'a> Finder<'a> {
                 streams.least(0.0).map(|found| found.seconds + cut.pace)
             }
         }
+    }
+
+    /// The placement of a line with the smallest largest share, with all its numbers.
+    fn evenest(&self, cut: &Cut, line: &Line<'_>, devices: &[usize]) -> Option<Found> {
+        let bound = line.least_bound(self.context.limit)?;
+        let ends = line.fewest_moved(bound, self.context.limit)?;
+        self.weigh(self.draft(cut, devices, &ends.ends), false)
     }
 
     fn groups(&self, devices: &[usize]) -> Vec<usize> {
@@ -304,6 +330,9 @@ impl<'a> Finder<'a> {
                 break;
             }
             for (line, devices) in self.lines(&cut) {
+                if context.options.objective == Objective::Balanced && self.shared() {
+                    offer(self.evenest(&cut, &line, &devices));
+                }
                 let (ends, proven) = match self.fewest_of(&cut, &line, &devices, bound) {
                     Some(found) => found,
                     None => continue,

@@ -84,6 +84,16 @@ impl Hysteresis {
 /// Takes in one sample, and says what to do.
 ///
 /// `gain` is the share by which a rebalancing would make the value better; what is not a number is no gain.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use plimsoll_balance::{Decision, Hysteresis, decide};
+///
+/// let mut state = Hysteresis::new(0.05, Duration::from_secs(60), 1);
+/// assert_eq!(decide(&mut state, Duration::from_secs(1), true, 0.2), Decision::Go);
+/// assert_ne!(decide(&mut state, Duration::from_secs(2), true, 0.2), Decision::Go);
+/// ```
 pub fn decide(state: &mut Hysteresis, now: Duration, skewed: bool, gain: f64) -> Decision {
     let fine = |state: &mut Hysteresis, why| {
         state.seen = 0;

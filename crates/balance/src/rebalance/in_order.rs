@@ -83,6 +83,15 @@ pub struct RunMove {
 /// Where each device has memory of its own and both sets fit, no move ever lacks room: see
 /// [`Schedule::guaranteed`](crate::Schedule::guaranteed). Boundaries that are not ascending, or lists of other lengths, are
 /// cut to what both cover.
+///
+/// ```
+/// use plimsoll_balance::moves_in_order;
+///
+/// // Three devices with four layers each; the first two give away two of theirs.
+/// let moves = moves_in_order(&[4, 8, 12], &[2, 6, 12], 1);
+/// assert_eq!((moves[0].layers.clone(), moves[0].from, moves[0].to), (6..8, 1, 2));
+/// assert_eq!((moves[1].layers.clone(), moves[1].from, moves[1].to), (2..4, 0, 1));
+/// ```
 pub fn moves_in_order(current: &[u32], target: &[u32], max_concurrent: usize) -> Vec<RunMove> {
     let mut moves = changed(current, target);
     let count = current.len().min(target.len());

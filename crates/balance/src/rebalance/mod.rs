@@ -11,6 +11,7 @@ mod mover;
 mod plot;
 mod schedule;
 mod stream;
+mod table;
 mod told;
 mod types;
 mod yard;
@@ -45,10 +46,9 @@ const TOLERANCES: [f64; 5] = [0.0, 0.01, 0.02, 0.05, 0.1];
 /// for, capped to nothing) hold nothing in it; devices that the plan does not use may come in, the fastest first, side by
 /// side at whichever place among the others is best (only at the ends where there are very many). Its value is at most
 /// (1 + tolerance) times the best in any of these orders, and of all such targets it has the fewest bytes to move and to
-/// load: for [`Throughput`](crate::Objective::Throughput), [`Balanced`](crate::Objective::Balanced) and [`Fit`](crate::Objective::Fit) exactly, as long as no two devices
-/// share a pool; for [`Latency`](crate::Objective::Latency) as found by a price on bytes, unproven. What moves are layers with their
-/// key-value cells, the input and the head; copies that every used device keeps, and the engine's buffers, are made where
-/// they are needed and count only as room.
+/// load. For the objectives throughput, balanced and fit that is exact as long as no two devices share a pool; for latency
+/// it is what a price on bytes finds, unproven. What moves are layers with their key-value cells, the input and the head;
+/// copies that every used device keeps, and the engine's buffers, are made where they are needed and count only as room.
 ///
 /// The snapshot's pools must count what the plan in force holds (`held`): a budget is what may lie there in all.
 ///

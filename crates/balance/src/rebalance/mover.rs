@@ -121,7 +121,7 @@ impl Waiting {
     /// The parcel to move next: of those that fit, one whose source most others wait for; of these the largest.
     fn next(&mut self, yard: &Yard) -> Option<Act> {
         const LOOKED_AT: usize = 8;
-        let mut best: Option<((bool, usize, u64, Reverse<usize>), usize)> = None;
+        let mut best = None;
         let mut dead = Vec::new();
         for &dock in &self.fresh {
             let free = yard.free(dock);
@@ -131,9 +131,7 @@ impl Waiting {
                 any = true;
                 let waiting = yard.at[number].map_or(0, |at| self.to[at].len());
                 let key = (!self.put_off.contains(&number), waiting, size, Reverse(number));
-                if best.is_none_or(|(most, _)| key > most) {
-                    best = Some((key, number));
-                }
+                best = best.max(Some((key, number)));
             }
             if !any {
                 dead.push(dock);

@@ -1,12 +1,11 @@
 //! From the plan in force to a target, step by step.
 
 use std::collections::BinaryHeap;
-use std::ops::Range;
 
 use super::given::{Change, Given, Lay};
 use super::mover::order;
 use super::plot::Plot;
-use super::told::way;
+use super::told::{Copy, way};
 use super::types::{Blocked, RebalanceOptions, Schedule};
 use super::yard::{Act, Yard};
 
@@ -145,7 +144,7 @@ fn packed(yard: &Yard, changes: &[Change], acts: &[Act], limit: usize) -> Vec<Ve
     let mut rounds = Vec::new();
     let mut round: Vec<Act> = Vec::new();
     // What is copied at once in this round: its way, and the parts.
-    let mut copies: Vec<(u8, Option<usize>, Option<usize>, Range<usize>)> = Vec::new();
+    let mut copies: Vec<Copy> = Vec::new();
     for &act in acts {
         let is_drop = matches!(act, Act::Drop(_));
         let parts = changes[act.parcel()].parts.clone();
@@ -154,10 +153,9 @@ fn packed(yard: &Yard, changes: &[Change], acts: &[Act], limit: usize) -> Vec<Ve
         let beside = copies.iter().position(|c| {
             (c.0, c.1, c.2) == (kind, from, to) && (c.3.end == parts.start || c.3.start == parts.end)
         });
-        let joins = !again
-            && !(is_drop && !copies.is_empty())
-            && (is_drop || beside.is_some() || copies.len() < limit)
-            && yard.fits(act);
+        // What is dropped is gone before anything else of its round begins.
+        let in_turn = if is_drop { copies.is_empty() } else { beside.is_some() || copies.len() < limit };
+        let joins = in_turn && !again && yard.fits(act);
         if !joins {
             close(&mut yard, &mut round, &mut rounds);
             copies.clear();

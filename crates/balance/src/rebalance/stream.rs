@@ -8,6 +8,9 @@ use crate::core::{Hops, as_f64};
 /// So many prices are tried at most.
 const PRICES: u32 = 48;
 
+/// More (slot, item, count) states than this are not told apart.
+const STATES: usize = 4_000_000;
+
 /// A line with what its hops cost.
 #[derive(Debug)]
 pub(crate) struct Streams<'a> {
@@ -17,6 +20,16 @@ pub(crate) struct Streams<'a> {
     /// Which slots of the line given are tried.
     tried: Vec<usize>,
     all: usize,
+    /// How many counts of used slots are told apart.
+    levels: usize,
+    counted: bool,
+}
+
+/// The least cost of the slots of one group with so many items placed, and which of them was the last.
+#[derive(Clone, Debug)]
+struct Reached {
+    group: usize,
+    least: Vec<(f64, usize)>,
 }
 
 /// A placement, its seconds and what has to be sent for it.
@@ -37,12 +50,14 @@ struct Back {
 const NOBODY: usize = usize::MAX;
 
 impl<'a> Streams<'a> {
-    /// Where no more than `limit` slots may be used and there are more, those that hold something already are tried
-    /// first.
+    /// Where no more than `limit` slots may be used, used ones are counted; where that is too much work, only so many
+    /// slots are tried, those that hold something already first.
     pub(crate) fn new(line: &Line<'a>, hops: &'a Hops, groups: &[usize], limit: usize) -> Self {
         let all = line.seats.len();
         let mut tried: Vec<usize> = (0..all).collect();
-        if limit < all {
+        let states = all.saturating_mul(line.items).saturating_mul(limit.min(all));
+        let counted = limit < all && states <= STATES;
+        if limit < all && !counted {
             tried.sort_by_key(|&at| {
                 let seat = &line.seats[at];
                 (seat.must.0 >= seat.must.1, seat.holds.0 >= seat.holds.1, at)
@@ -52,53 +67,72 @@ impl<'a> Streams<'a> {
         }
         let seats = tried.iter().map(|&at| line.seats[at]).collect();
         let groups = tried.iter().map(|&at| groups[at]).collect();
-        Self { line: Line { seats, items: line.items }, hops, groups, tried, all }
+        let levels = if counted { limit } else { 1 };
+        Self { line: Line { seats, items: line.items }, hops, groups, tried, all, levels, counted }
     }
 
     /// The smallest sum of seconds and `price` for every byte that has to be sent; `None` when nothing fits.
     pub(crate) fn least(&self, price: f64) -> Option<Stream> {
         let items = self.line.items;
         let seats = &self.line.seats;
-        // The least cost of every group with so many items placed, and which slot of it was the last.
-        let mut reached: Vec<(usize, Vec<(f64, usize)>)> = Vec::new();
-        let mut backs: Vec<Vec<Back>> = Vec::with_capacity(seats.len());
+        // For each count of used slots, the least cost of every group with so many items placed.
+        let mut reached: Vec<Vec<Reached>> = vec![Vec::new(); self.levels];
+        let mut backs: Vec<Vec<Vec<Back>>> = Vec::with_capacity(seats.len());
         let mut passed_must = false;
         for (at, seat) in seats.iter().enumerate() {
             let group = self.groups[at];
-            let arrivals: Vec<(f64, usize)> = (0..items)
-                .map(|start| {
-                    if start == 0 {
-                        let first = if passed_must { f64::INFINITY } else { self.hops.first_hop(group) };
-                        return (first, NOBODY);
-                    }
-                    let ways = reached.iter().map(|(from, least)| {
-                        let (cost, slot) = least[start];
-                        (cost + self.hops.seconds(*from, group), slot)
-                    });
-                    ways.fold((f64::INFINITY, NOBODY), |a, b| if b.0 < a.0 { b } else { a })
+            let rows: Vec<(Vec<f64>, Vec<Back>)> = (0..self.levels)
+                .map(|level| {
+                    let before = if self.counted { level.checked_sub(1) } else { Some(0) };
+                    let first = if self.counted { level == 0 } else { true } && !passed_must;
+                    let from = before.map_or(&[][..], |before| &reached[before]);
+                    self.row(at, &self.arrivals(group, from, first), price)
                 })
                 .collect();
-            let (least, back) = self.row(at, &arrivals, price);
             if seat.must.0 < seat.must.1 {
                 // Nothing that skips this slot is an answer.
-                reached.clear();
+                reached.iter_mut().for_each(Vec::clear);
                 passed_must = true;
             }
-            match reached.iter_mut().find(|(g, _)| *g == group) {
-                Some((_, best)) => {
-                    for (best, &cost) in best.iter_mut().zip(&least) {
-                        if cost < best.0 {
-                            *best = (cost, at);
+            for (reached, (least, _)) in reached.iter_mut().zip(&rows) {
+                match reached.iter_mut().find(|r| r.group == group) {
+                    Some(Reached { least: best, .. }) => {
+                        for (best, &cost) in best.iter_mut().zip(least) {
+                            if cost < best.0 {
+                                *best = (cost, at);
+                            }
                         }
                     }
+                    None => {
+                        let least = least.iter().map(|&cost| (cost, at)).collect();
+                        reached.push(Reached { group, least });
+                    }
                 }
-                None => reached.push((group, least.iter().map(|&cost| (cost, at)).collect())),
             }
-            backs.push(back);
+            backs.push(rows.into_iter().map(|(_, back)| back).collect());
         }
-        let ends = reached.iter().map(|(_, least)| least[items]);
-        let (cost, slot) = ends.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
-        cost.is_finite().then(|| self.backtrack(&backs, slot))
+        let ends = reached.iter().enumerate().flat_map(|(level, reached)| {
+            reached.iter().map(move |r| (r.least[items].0, level, r.least[items].1))
+        });
+        let (cost, level, slot) =
+            ends.min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))))?;
+        cost.is_finite().then(|| self.backtrack(&backs, level, slot))
+    }
+
+    /// The least cost with which a slot of a group begins at each item, and after which slot; `first` when nothing need
+    /// come before it.
+    fn arrivals(&self, group: usize, from: &[Reached], first: bool) -> Vec<(f64, usize)> {
+        let arrival = |start: usize| {
+            if start == 0 {
+                return (if first { self.hops.first_hop(group) } else { f64::INFINITY }, NOBODY);
+            }
+            let ways = from.iter().map(|reached| {
+                let (cost, slot) = reached.least[start];
+                (cost + self.hops.seconds(reached.group, group), slot)
+            });
+            ways.fold((f64::INFINITY, NOBODY), |a, b| if b.0 < a.0 { b } else { a })
+        };
+        (0..self.line.items).map(arrival).collect()
     }
 
     /// The least cost with a slot the last one used and so many items placed.
@@ -144,12 +178,13 @@ impl<'a> Streams<'a> {
         (least, back)
     }
 
-    fn backtrack(&self, backs: &[Vec<Back>], last: usize) -> Stream {
+    fn backtrack(&self, backs: &[Vec<Vec<Back>>], level: usize, last: usize) -> Stream {
         let mut runs: Vec<Option<usize>> = vec![None; self.line.seats.len()];
-        let (mut slot, mut end) = (last, self.line.items);
+        let (mut slot, mut end, mut level) = (last, self.line.items, level);
         while slot != NOBODY {
             runs[slot] = Some(end);
-            let back = backs[slot][end];
+            let back = backs[slot][level][end];
+            level = level.saturating_sub(1);
             (slot, end) = (back.previous, back.start);
         }
         let mut reached = 0;

@@ -39,7 +39,7 @@ impl Plot<'_> {
             let mut steps = std::mem::take(&mut charges);
             for &act in acts {
                 extra = extra.saturating_add(match act {
-                    Act::Spill(parcel, _) | Act::Drop(parcel) => yard.aside(parcel),
+                    Act::Spill(..) | Act::Drop(_) => yard.size(act),
                     Act::Move(_) | Act::Load(_) => 0,
                 });
             }
@@ -101,52 +101,38 @@ impl Plot<'_> {
 
     /// Acts as steps; layers in a row that go the same way are one.
     fn steps(&self, changes: &[Change], yard: &Yard, acts: &[Act]) -> Vec<Step> {
-        let mut runs: Vec<(u8, Option<usize>, Option<usize>, Range<usize>)> = Vec::new();
-        let way = |act: Act| way(yard, act);
+        let mut runs: Vec<(Copy, u64)> = Vec::new();
         let mut sorted: Vec<Act> = acts.to_vec();
-        sorted.sort_by_key(|&act| (way(act).0 != DROP, changes[act.parcel()].parts.start));
+        sorted.sort_by_key(|&act| (way(yard, act).0 != DROP, changes[act.parcel()].parts.start));
         for act in sorted {
-            let (kind, from, to) = way(act);
+            let (kind, from, to) = way(yard, act);
             let parts = changes[act.parcel()].parts.clone();
+            let size = yard.size(act);
             match runs.last_mut() {
-                Some(last) if (last.0, last.1, last.2, last.3.end) == (kind, from, to, parts.start) => {
+                Some((last, bytes))
+                    if (last.0, last.1, last.2, last.3.end) == (kind, from, to, parts.start) =>
+                {
                     last.3.end = parts.end;
+                    *bytes = bytes.saturating_add(size);
                 }
-                _ => runs.push((kind, from, to, parts)),
+                _ => runs.push(((kind, from, to, parts), size)),
             }
         }
-        runs.into_iter().map(|(kind, from, to, parts)| self.step(kind, from, to, &parts)).collect()
+        runs.into_iter().map(|(copy, bytes)| self.step(copy, Bytes::new(bytes))).collect()
     }
 
-    fn step(&self, kind: u8, from: Option<usize>, to: Option<usize>, parts: &Range<usize>) -> Step {
+    fn step(&self, (kind, from, to, parts): Copy, bytes: Bytes) -> Step {
         let given = self.given;
-        let device = |dock: Option<usize>| given.places[self.places[dock.unwrap_or(0)]].device.clone();
         let place = |dock: Option<usize>| self.places[dock.unwrap_or(0)];
-        let what = given.piece(parts);
-        let arrives = |dock: Option<usize>| {
-            let place = place(dock);
-            Bytes::new(given.size_with(place, parts, self.target.has_input(place)))
-        };
+        let device = |dock: Option<usize>| given.places[place(dock)].device.clone();
+        let what = given.piece(&parts);
         match kind {
-            MOVE => Step::Move { what, from: device(from), to: device(to), bytes: arrives(to) },
-            SPILL => {
-                let changes = given.changes(self.target);
-                let change =
-                    changes.iter().find(|c| c.parts.start <= parts.start && parts.end <= c.parts.end);
-                let bytes = parts.clone().map(|part| {
-                    change.map_or(0, |change| {
-                        let one = Change { parts: part..part + 1, ..change.clone() };
-                        given.leaves(&one).max(given.arrives(self.target, &one))
-                    })
-                });
-                let bytes = Bytes::new(bytes.fold(0, u64::saturating_add));
-                Step::Spill { what, from: device(from), to: device(to), bytes }
-            }
-            LOAD => Step::Load { what, to: device(to), bytes: arrives(to) },
+            MOVE => Step::Move { what, from: device(from), to: device(to), bytes },
+            SPILL => Step::Spill { what, from: device(from), to: device(to), bytes },
+            LOAD => Step::Load { what, to: device(to), bytes },
             _ => {
-                let at = place(from);
-                let bytes = Bytes::new(given.size_with(at, parts, given.old.has_input(at)));
-                Step::Drop { what, from: device(from), bytes, kv_bytes: Bytes::new(given.kv(at, parts)) }
+                let kv_bytes = Bytes::new(given.kv(place(from), &parts));
+                Step::Drop { what, from: device(from), bytes, kv_bytes }
             }
         }
     }
@@ -216,6 +202,9 @@ const MOVE: u8 = 0;
 const SPILL: u8 = 1;
 const LOAD: u8 = 2;
 const DROP: u8 = 3;
+
+/// What is done at once: what kind of act, from which dock, to which, and the parts.
+pub(crate) type Copy = (u8, Option<usize>, Option<usize>, Range<usize>);
 
 /// What an act is, from which dock and to which.
 pub(crate) fn way(yard: &Yard, act: Act) -> (u8, Option<usize>, Option<usize>) {

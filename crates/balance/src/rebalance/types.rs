@@ -288,6 +288,16 @@ pub struct Rebalance {
 }
 
 impl Rebalance {
+    /// The share by which the target's value is better than that of the plan in force: what [`decide`](crate::decide())
+    /// asks for. Infinite where the plan in force no longer fits; `None` where speeds are not known.
+    pub fn gain(&self) -> Option<f64> {
+        if !self.before.fits {
+            return Some(f64::INFINITY);
+        }
+        let (before, after) = self.before.value.zip(self.after.value)?;
+        Some(if before > 0.0 { (before - after) / before } else { 0.0 })
+    }
+
     /// All bytes that change their device.
     pub const fn bytes(&self) -> Bytes {
         self.moved_bytes.saturating_add(self.loaded_bytes)

@@ -137,6 +137,25 @@ impl Yard {
         self.parcels[parcel].leaves.max(self.parcels[parcel].arrives)
     }
 
+    /// What an act sends, loads or drops.
+    pub(crate) fn size(&self, act: Act) -> u64 {
+        match (act, self.adds(act)) {
+            (_, Some((_, bytes))) => bytes,
+            (Act::Drop(parcel), None) => self.lies(parcel),
+            (_, None) => 0,
+        }
+    }
+
+    /// What a parcel takes where it is.
+    fn lies(&self, number: usize) -> u64 {
+        let parcel = &self.parcels[number];
+        match self.at[number] {
+            Some(at) if at == parcel.from => parcel.leaves,
+            Some(_) => self.aside(number),
+            None => 0,
+        }
+    }
+
     /// Whether there is room for an act.
     pub(crate) fn fits(&self, act: Act) -> bool {
         self.adds(act).is_none_or(|(dock, bytes)| bytes <= self.free(dock))
@@ -158,8 +177,7 @@ impl Yard {
         };
         if let Some(before) = self.at[number] {
             let first = before == self.parcels[number].from;
-            let size = if first { self.parcels[number].leaves } else { self.aside(number) };
-            self.shrink(before, size);
+            self.shrink(before, self.lies(number));
             if first {
                 self.pending[before] -= 1;
                 self.settle(before);

@@ -4,6 +4,7 @@
 pub(crate) mod instance;
 pub(crate) mod moves;
 pub(crate) mod oracle;
+pub(crate) mod world;
 
 use plimsoll_balance::{LayerSpec, Workload};
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node, NodeStatus, Pool};
