@@ -11,22 +11,26 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn plimsoll(args: &[&str]) -> Output {
+fn plimsoll(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .args(args)
-        .current_dir(root())
+        .current_dir(folder)
         .env("NO_COLOR", "1")
         .output()
         .unwrap()
 }
 
 /// Runs a command that has to end like this, and gives what it printed on stdout and stderr.
-fn ends(status: i32, args: &[&str]) -> (String, String) {
-    let output = plimsoll(args);
+fn ends_in(folder: &Path, status: i32, args: &[&str]) -> (String, String) {
+    let output = plimsoll(folder, args);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));
     assert_eq!(output.status.code(), Some(status), "{args:?}: {stdout}{stderr}");
     (stdout, stderr)
+}
+
+fn ends(status: i32, args: &[&str]) -> (String, String) {
+    ends_in(&root(), status, args)
 }
 
 fn succeeds(args: &[&str]) -> String {
@@ -62,9 +66,22 @@ impl Folder {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 
-    /// The same text with what stands for this folder taken out.
-    fn nameless(&self, text: &str) -> String {
-        text.replace(self.0.to_str().unwrap(), "")
+    /// The examples at the place where they lie in the workspace: what is printed then names no other folder.
+    fn with_examples(self) -> Self {
+        for name in [BIG, SMALL, HOME, CARDS] {
+            std::fs::create_dir_all(self.0.join("examples")).unwrap();
+            std::fs::copy(root().join(name), self.0.join(name)).unwrap();
+        }
+        self
+    }
+
+    /// Runs a command in this folder.
+    fn ends(&self, status: i32, args: &[&str]) -> (String, String) {
+        ends_in(&self.0, status, args)
+    }
+
+    fn succeeds(&self, args: &[&str]) -> String {
+        self.ends(0, args).0
     }
 }
 
@@ -76,13 +93,14 @@ impl Drop for Folder {
 }
 
 const BIG: &str = "examples/llama-3.1-70b-q4_k_m.gguf";
+const SMALL: &str = "examples/llama-3.1-8b-q4_k_m.gguf";
 const HOME: &str = "examples/home-lab.toml";
 const CARDS: &str = "examples/two-cards.toml";
 
-/// The home lab with 4 GiB less on the tower's card.
-fn less_home(folder: &Folder) -> String {
+/// The home lab with 4 GiB less on the tower's card, as `less.toml`.
+fn less_home(folder: &Folder) {
     let home = std::fs::read_to_string(root().join(HOME)).unwrap();
-    folder.file("less.toml", &home.replace("22.8GiB", "18.8GiB"))
+    folder.file("less.toml", &home.replace("22.8GiB", "18.8GiB"));
 }
 
 #[test]
@@ -176,28 +194,27 @@ largest with no layer on the host: 18688 tokens: 49.9 GB on 2 devices
 
 #[test]
 fn the_models_of_a_folder_are_told_with_those_that_cannot_be_read() {
-    let folder = Folder::new("folder");
-    std::fs::create_dir_all(folder.0.join("qwen")).unwrap();
+    let folder = Folder::new("folder").with_examples();
+    std::fs::create_dir_all(folder.0.join("m/qwen")).unwrap();
     std::fs::copy(
         root().join("examples/qwen3-30b-a3b-q4_k_m.gguf"),
-        folder.0.join("qwen/qwen3-30b-a3b-q4_k_m.gguf"),
+        folder.0.join("m/qwen/qwen3-30b-a3b-q4_k_m.gguf"),
     )
     .unwrap();
-    folder.file("broken.gguf", "GGUF");
+    folder.file("m/broken.gguf", "GGUF");
     folder.file(
         "toy.toml",
         "name = \"toy\"\nlayers = [ { count = 4, bytes = \"3GB\", kv_bytes_per_token = 4096 } ]\n",
     );
-    folder.file("huge.json", "{ \"name\": \"huge\", \"layers\": [ { \"bytes\": \"300GB\" } ] }");
-    folder.file("part-00002-of-00003.gguf", "GGUF");
+    folder.file("m/huge.json", "{ \"name\": \"huge\", \"layers\": [ { \"bytes\": \"300GB\" } ] }");
+    folder.file("m/part-00002-of-00003.gguf", "GGUF");
     // No models: a cluster, a saved plan, something hidden.
-    folder.file("home.toml", "[[node]]\nid = \"a\"\n");
-    folder.file("plan.json", "{ \"format\": \"plimsoll.plan/1\", \"layers\": [] }");
-    folder.file(".cache/old.gguf", "GGUF");
-    let path = folder.path("");
-    let text = folder.nameless(&succeeds(&["fit", &path, "--cluster", CARDS, "--ctx", "8k"]));
+    folder.file("m/home.toml", "[[node]]\nid = \"a\"\n");
+    folder.file("m/plan.json", "{ \"format\": \"plimsoll.plan/1\", \"layers\": [] }");
+    folder.file("m/.cache/old.gguf", "GGUF");
+    let text = folder.succeeds(&["fit", "m", "--cluster", CARDS, "--ctx", "8k"]);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "/: 2 of 5 models fit on examples/two-cards.toml, with the context below");
+    assert_eq!(lines[0], "m: 2 of 5 models fit on examples/two-cards.toml, with the context below");
     for (model, words) in [
         ("qwen/qwen3-30b-a3b-q4_k_m.gguf", "yes 8192 20.0 GB 1 40960 (trained)"),
         ("toy.toml", "yes 8192 12.1 GB 1"),
@@ -214,7 +231,7 @@ fn the_models_of_a_folder_are_told_with_those_that_cannot_be_read() {
         "{text}"
     );
 
-    let told = json(&succeeds(&["fit", &path, "--cluster", CARDS, "--ctx", "8k", "--json"]));
+    let told = json(&folder.succeeds(&["fit", "m", "--cluster", CARDS, "--ctx", "8k", "--json"]));
     assert_eq!(told["format"], "plimsoll.fit/1");
     let models = told["models"].as_array().unwrap();
     assert_eq!(models.len(), 5);
@@ -229,16 +246,27 @@ fn the_models_of_a_folder_are_told_with_those_that_cannot_be_read() {
 
 #[test]
 fn a_comparison_tells_what_moves() {
-    let folder = Folder::new("diff");
-    let (old, new, short) = (folder.path("old.json"), folder.path("new.json"), folder.path("short.json"));
-    succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "32k", "--out", &old]);
-    succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "32k", "--pin", "0-20=rig/CUDA1", "--out", &new]);
-    succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "8k", "--out", &short]);
-    let text = folder.nameless(&succeeds(&["diff", &old, &new]));
+    let folder = Folder::new("diff").with_examples();
+    let (old, new, short) = ("old.json", "new.json", "short.json");
+    folder.succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "32k", "--out", old]);
+    folder.succeeds(&[
+        "plan",
+        BIG,
+        "--cluster",
+        HOME,
+        "--ctx",
+        "32k",
+        "--pin",
+        "0-20=rig/CUDA1",
+        "--out",
+        new,
+    ]);
+    folder.succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "8k", "--out", short]);
+    let text = folder.succeeds(&["diff", old, new]);
     assert_data_eq!(
         text,
         str![[r#"
-Llama 3.1 70B: /old.json → /new.json
+Llama 3.1 70B: old.json → new.json
 54.7 ms per token then, 54.8 ms per token now
 
  device       then          now           full then  now     gets  gives up
@@ -256,59 +284,51 @@ Llama 3.1 70B: /old.json → /new.json
 "#]]
         .raw()
     );
-    let told = json(&succeeds(&["diff", &old, &new, "--json"]));
+    let told = json(&folder.succeeds(&["diff", old, new, "--json"]));
     assert_eq!(
         (&told["format"], told["moved_layers"].as_u64()),
         (&serde_json::json!("plimsoll.diff/1"), Some(68))
     );
-    let text = one_line(&succeeds(&["diff", &old, &short]));
+    let text = one_line(&folder.succeeds(&["diff", old, short]));
     assert!(
         text.contains("another request (context 32768 → 8192): only weights are counted as moving"),
         "{text}"
     );
-    assert!(succeeds(&["diff", &old, &old]).contains("nothing changes"));
+    assert!(folder.succeeds(&["diff", old, old]).contains("nothing changes"));
 
-    let other = folder.path("other.json");
-    succeeds(&[
-        "plan",
-        "examples/llama-3.1-8b-q4_k_m.gguf",
-        "--cluster",
-        HOME,
-        "--ctx",
-        "8k",
-        "--out",
-        &other,
-    ]);
-    let (stdout, stderr) = ends(1, &["diff", &old, &other]);
+    let other = "other.json";
+    folder.succeeds(&["plan", SMALL, "--cluster", HOME, "--ctx", "8k", "--out", other]);
+    let (stdout, stderr) = folder.ends(1, &["diff", old, other]);
     assert!(stdout.is_empty());
     let stderr = one_line(&stderr);
     assert!(
         stderr.contains("for different models: Llama 3.1 70B (") && stderr.contains("and Llama 3.1 8B ("),
         "{stderr}"
     );
-    ends(2, &["diff", &old, BIG]);
+    folder.ends(2, &["diff", old, BIG]);
 }
 
 #[test]
 fn a_plan_in_force_is_moved_when_the_cluster_shrinks() {
-    let folder = Folder::new("rebalance");
-    let (old, new, less) = (folder.path("old.json"), folder.path("new.json"), less_home(&folder));
-    succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "32k", "--out", &old]);
-    let text = folder.nameless(&succeeds(&["rebalance", &old, "--cluster", HOME]));
+    let folder = Folder::new("rebalance").with_examples();
+    let (old, new, less) = ("old.json", "new.json", "less.toml");
+    less_home(&folder);
+    folder.succeeds(&["plan", BIG, "--cluster", HOME, "--ctx", "32k", "--out", old]);
+    let text = folder.succeeds(&["rebalance", old, "--cluster", HOME]);
     assert_data_eq!(
         text,
         str![[r#"
-Llama 3.1 70B: /old.json on examples/home-lab.toml
+Llama 3.1 70B: old.json on examples/home-lab.toml
 the plan in force still holds: 54.7 ms per token
 nothing to do: it is within 2 % of the best in this order of devices
 
 "#]]
     );
-    let text = folder.nameless(&succeeds(&["rebalance", &old, "--cluster", &less, "--out", &new]));
+    let text = folder.succeeds(&["rebalance", old, "--cluster", less, "--out", new]);
     assert_data_eq!(
         text,
         str![[r#"
-Llama 3.1 70B: /old.json on /less.toml
+Llama 3.1 70B: old.json on less.toml
 the plan in force no longer holds:
   - tower/CUDA0 holds 23270850816 bytes and may hold 19112604467 bytes
 target: 55.0 ms per token, the best in this order of devices
@@ -338,14 +358,14 @@ note: an rpc server asks nobody for a password: run it only on a network you
 "#]]
         .raw()
     );
-    assert!(succeeds(&["check", &new, "--cluster", &less]).contains("fits"));
-    let told = json(&succeeds(&["rebalance", &old, "--cluster", &less, "--json"]));
+    assert!(folder.succeeds(&["check", new, "--cluster", less]).contains("fits"));
+    let told = json(&folder.succeeds(&["rebalance", old, "--cluster", less, "--json"]));
     assert_eq!(told["format"], "plimsoll.rebalance/1");
     assert_eq!(told["holds"], false);
-    assert_eq!(told["plan"]["stages"], json(&std::fs::read_to_string(&new).unwrap())["stages"]);
+    assert_eq!(told["plan"]["stages"], json(&std::fs::read_to_string(folder.path(new)).unwrap())["stages"]);
     assert_eq!(told["schedule"]["rounds"][0]["steps"][0]["layers"], serde_json::json!([28, 35]));
     // Nothing is left to do afterwards.
-    assert!(succeeds(&["rebalance", &new, "--cluster", &less]).contains("nothing to do"));
+    assert!(folder.succeeds(&["rebalance", new, "--cluster", less]).contains("nothing to do"));
 }
 
 #[test]
