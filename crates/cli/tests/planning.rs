@@ -203,7 +203,7 @@ fn the_models_of_a_folder_are_told_with_those_that_cannot_be_read() {
     .unwrap();
     folder.file("m/broken.gguf", "GGUF");
     folder.file(
-        "toy.toml",
+        "m/toy.toml",
         "name = \"toy\"\nlayers = [ { count = 4, bytes = \"3GB\", kv_bytes_per_token = 4096 } ]\n",
     );
     folder.file("m/huge.json", "{ \"name\": \"huge\", \"layers\": [ { \"bytes\": \"300GB\" } ] }");
