@@ -26,7 +26,7 @@ pub(crate) fn run(args: &RebalanceArgs, cli: &Cli) -> Outcome {
         local_rate: args.local_rate,
         ..RebalanceOptions::default()
     };
-    let done = plimsoll::rebalance(&file, &snapshot, &options).map_err(|error| failure(error, cli))?;
+    let done = plimsoll::rebalance(&file, &snapshot, &options).map_err(|error| failure(error, args, cli))?;
     let new = done.planned.to_file(done.command.as_ref()).map_err(Failure::internal)?;
     if let Some(out) = &args.out {
         plan::save(out, &new.to_text().map_err(Failure::internal)?)?;
@@ -52,7 +52,7 @@ fn blocked(done: &Rebalanced) -> Option<String> {
     Some(format!("{blocked}; stop the engine and start it anew with the new plan"))
 }
 
-fn failure(error: MoveError, cli: &Cli) -> Failure {
+fn failure(error: MoveError, args: &RebalanceArgs, cli: &Cli) -> Failure {
     if let Some(refused) = error.refusal() {
         return refusal::Told { refusal: refused, suggestions: &[], request: None }
             .failure(cli.json, cli.verbose);
@@ -64,6 +64,9 @@ fn failure(error: MoveError, cli: &Cli) -> Failure {
         // It was a good pin when the plan was made: it is the cluster that has changed.
         MoveError::Rebalance(RebalanceError::Plan(error @ PlanError::Pin { .. })) => {
             refusal::excluded(&error.to_string(), cli.json)
+        }
+        error @ MoveError::Rebalance(RebalanceError::UnknownDevice { .. }) if args.cluster.is_none() => {
+            Failure::Input(format!("{error}: this machine was looked at, --cluster names others"))
         }
         error => Failure::input(error),
     }
