@@ -11,6 +11,7 @@ use crate::error::PlanError;
 use crate::fleet::{Candidate, Fleet};
 use crate::items::{Class, Items};
 use crate::links::Links;
+use crate::pins::Pins;
 use crate::plan::StoppedBy;
 use crate::workload::{EngineRules, Objective, PlanOptions, StageCharges, Transfers, Workload};
 
@@ -26,6 +27,7 @@ pub(crate) struct Context<'a> {
     pub(crate) snapshot: &'a ClusterSnapshot,
     pub(crate) items: Items,
     pub(crate) fleet: Fleet,
+    pub(crate) pins: Pins,
     pub(crate) links: Links<'a>,
     pub(crate) hops: Hops,
     groups: BTreeMap<&'a NodeId, usize>,
@@ -46,7 +48,7 @@ impl<'a> Context<'a> {
             return Err(PlanError::TransfersApart { objective: options.objective });
         }
         snapshot.validate().map_err(PlanError::Snapshot)?;
-        let items = Items::new(workload, rules)?;
+        let mut items = Items::new(workload, rules)?;
         let fleet = Fleet::new(snapshot, rules, options)?;
         let host_node = fleet.host.as_ref().map(|host| host.place.device.node.clone());
         let main = snapshot.nodes.iter().map(|n| &n.id).find(|&id| Some(id) == host_node.as_ref());
@@ -55,6 +57,7 @@ impl<'a> Context<'a> {
         let hops = links.numbered(&groups, &activations(workload, items.layers())?);
         let limits = [rules.max_devices, options.max_devices].into_iter().flatten();
         let limit = limits.filter_map(|limit| usize::try_from(limit).ok()).min().unwrap_or(usize::MAX);
+        let pins = Pins::new(snapshot, options, &fleet, &mut items, limit)?;
         let mut context = Self {
             workload,
             rules,
@@ -62,6 +65,7 @@ impl<'a> Context<'a> {
             snapshot,
             items,
             fleet,
+            pins,
             links,
             hops,
             groups,
@@ -140,7 +144,7 @@ impl<'a> Context<'a> {
     }
 
     /// The least that an engine charges a used device, whatever the others do.
-    fn least_charge(&self) -> u64 {
+    pub(crate) fn least_charge(&self) -> u64 {
         let charges = &self.rules.charges;
         let least = |c: &StageCharges| c.each;
         let several = if self.fleet.host.is_some() {
@@ -169,17 +173,40 @@ impl<'a> Context<'a> {
                 charge - budget,
             ));
         };
-        let pieces = self.items.cuts.windows(2).map(|cut| {
+        let number = self.number(place);
+        let own = self.pins.of(number);
+        let pieces = self.items.cuts.windows(2);
+        // What is pinned here has to lie here, and what is pinned elsewhere cannot.
+        let pieces = pieces.filter(|cut| match own {
+            Some(hull) => hull.layers.contains(&cut[0]),
+            None => self.pins.elsewhere(number, cut[0]).is_none(),
+        });
+        let pieces = pieces.map(|cut| {
             let needs = class.resident(cut[0], cut[1]).saturating_add(class.each_device);
             (needs, self.items.index(cut[0]))
         });
-        let (needs, index) = pieces.min()?;
         // Where the head may lie alone, a device that takes no layer may still take that.
-        let alone = if self.fleet.host.is_some() && !is_host { class.head } else { u64::MAX };
+        let lone_head = self.fleet.host.is_some() && !is_host && own.is_none();
+        let alone = if lone_head { class.head } else { u64::MAX };
+        let Some((needs, index)) = pieces.min() else {
+            let pinned = self.items.cuts.first().and_then(|&first| self.pinned_elsewhere(number, first));
+            return pinned.filter(|_| alone > room).map(|reason| (reason, 0));
+        };
         if needs.min(alone) <= room {
             return None;
         }
         Some((StoppedBy::Layer { index, needs: bytes(needs), room: bytes(room) }, needs - room))
+    }
+
+    /// A place as an index into the fleet; `None` for the main host.
+    pub(crate) fn number(&self, place: &Candidate) -> Option<usize> {
+        self.fleet.devices.binary_search_by(|other| other.device.cmp(&place.device)).ok()
+    }
+
+    /// Why a device cannot hold the layer at a place, where that is pinned to another one.
+    pub(crate) fn pinned_elsewhere(&self, device: Option<usize>, place: usize) -> Option<StoppedBy> {
+        let hull = self.pins.elsewhere(device, place)?;
+        Some(StoppedBy::Pinned { index: self.items.index(place), device: hull.named.device.clone() })
     }
 
     /// Seconds for one token to pass layers on a place.

@@ -3,8 +3,8 @@
 use plimsoll_cluster::{MainNodeError, SnapshotError};
 use plimsoll_units::{Bytes, DeviceRef, NodeId};
 
-use crate::plan::Stopped;
-use crate::workload::{Objective, Pipelines, Transfers};
+use crate::plan::{Stopped, StoppedBy};
+use crate::workload::{Objective, Pin, Pipelines, Transfers};
 
 /// Why there is no plan. Planning changes nothing, so nothing has changed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -145,6 +145,14 @@ pub enum PlanError {
         /// What is asked for.
         objective: Objective,
     },
+    /// Layers are pinned where they cannot lie, whatever the bytes.
+    #[error("pin {pin}: {problem}")]
+    Pin {
+        /// The pin; where a device has several, all of them as one.
+        pin: Pin,
+        /// What is wrong with it.
+        problem: PinProblem,
+    },
     /// The model does not fit, or no way was found.
     #[error(transparent)]
     DoesNotFit(Box<Refusal>),
@@ -171,6 +179,75 @@ fn counted(transfers: &Transfers) -> &'static str {
         Transfers::Apart => "apart",
         Transfers::Overlapped => "overlapped",
         Transfers::Added => "added",
+    }
+}
+
+/// What is wrong with a pin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PinProblem {
+    /// It names no layer.
+    #[error("the range holds no layer")]
+    Empty,
+    /// It names layers that the model does not have.
+    #[error("the model's layers are {start}-{end} (the end is the layer after the last one)")]
+    Outside {
+        /// The model's first layer.
+        start: u32,
+        /// The layer after its last one.
+        end: u32,
+    },
+    /// The snapshot does not have the device.
+    #[error("there is no such device")]
+    NoSuchDevice,
+    /// The device may not be used.
+    #[error("the device may not be used: {}", why(.reason))]
+    LeftOut {
+        /// Why.
+        reason: StoppedBy,
+    },
+    /// The engine never puts layers on this device: a remote node's host, or a second name of the main node's.
+    #[error("the engine puts no layers on this device")]
+    TakesNoPart,
+    /// Nothing of the device may be used: its cap, its limit or its pool's budget is zero.
+    #[error("the device's budget is 0 bytes")]
+    NoBudget,
+    /// Layers that another device has to hold.
+    #[error(
+        "it overlaps {other}, and a device holds everything between the first and the last layer pinned to it"
+    )]
+    Overlaps {
+        /// What is pinned to that device. A main host holds everything up to its last layer.
+        other: Pin,
+    },
+    /// No stage may end between the layers of two devices.
+    #[error("no stage may end between it and {other}: layers {start}-{end} cannot be cut")]
+    Uncuttable {
+        /// What is pinned to the other device.
+        other: Pin,
+        /// The first of the layers that stay together.
+        start: u32,
+        /// The layer after the last one.
+        end: u32,
+    },
+    /// More devices have pins than may be used.
+    #[error("layers are pinned to {pinned} devices, and at most {limit} may be used")]
+    TooMany {
+        /// How many devices have pins, the main host not counted.
+        pinned: u64,
+        /// How many may be used.
+        limit: u64,
+    },
+}
+
+/// Why a device was left out.
+fn why(reason: &StoppedBy) -> &'static str {
+    match reason {
+        StoppedBy::Drained => "its node is drained",
+        StoppedBy::Failed => "its node does not answer",
+        StoppedBy::FreeUnknown => "what is free there is not known",
+        StoppedBy::NotAsked => "its node is not among the only ones to use",
+        _ => "it is left out",
     }
 }
 
@@ -259,6 +336,16 @@ pub enum Certificate {
         pipelines: u64,
         /// How many devices may be used.
         devices: u64,
+    },
+    /// What is pinned to a device is larger than it.
+    #[error("{pin} and what lies beside it take {needs} bytes, and the budget there is {budget} bytes")]
+    Pinned {
+        /// Everything that is pinned to the device.
+        pin: Pin,
+        /// What it takes with what must lie beside it.
+        needs: u64,
+        /// What may be used.
+        budget: u64,
     },
     /// Every order of every set of devices was excluded by an exact search.
     #[error("an exact search over every order of {devices} device(s) found none")]

@@ -28,6 +28,8 @@ pub(crate) struct Class {
     pub(crate) head: u64,
     pub(crate) head_beside_input: u64,
     pub(crate) each_device: u64,
+    /// All of it, with every charge: nothing that a plan adds up is more.
+    everything: u64,
 }
 
 impl Class {
@@ -111,6 +113,22 @@ impl Items {
         u32::try_from(place).map_or(u32::MAX, |place| self.first.saturating_add(place))
     }
 
+    /// Takes away the cuts inside a range of places, and gives the whole pieces that it lies in.
+    pub(crate) fn glue(&mut self, layers: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+        self.cuts.retain(|&cut| cut <= layers.start || cut >= layers.end);
+        let start = self.cuts.iter().rev().find(|&&cut| cut <= layers.start);
+        let end = self.cuts.iter().find(|&&cut| cut >= layers.end);
+        start.copied().unwrap_or(0)..end.copied().unwrap_or(layers.end)
+    }
+
+    /// More bytes than `largest`, and so few that `times` as many and everything that is placed still add up.
+    pub(crate) fn heavier_than(&self, largest: u64, times: usize) -> Option<u64> {
+        let heavy = largest.checked_add(1)?;
+        let everything = self.classes.iter().map(|class| class.everything).max().unwrap_or(0);
+        heavy.checked_mul(u64::try_from(times).ok()?)?.checked_add(everything)?;
+        Some(heavy)
+    }
+
     /// Which footprint a backend's buffers follow.
     pub(crate) fn class_of(&self, workload: &Workload, backend: GpuBackend) -> usize {
         let index = workload.by_backend.get(&backend).copied().unwrap_or(0);
@@ -122,6 +140,11 @@ impl Items {
         self.cuts.len() - 1 - fold.from + usize::from(fold.lone_head)
     }
 
+    /// The item of a fold that holds the layer at a place behind its start.
+    pub(crate) fn item(&self, fold: &Fold, place: usize) -> usize {
+        (self.cuts.partition_point(|&cut| cut <= place) - 1).saturating_sub(fold.from)
+    }
+
     /// The layers of items `start..end` of a fold, and whether the head is among them.
     pub(crate) fn unfold(&self, fold: &Fold, start: usize, end: usize) -> (std::ops::Range<usize>, bool) {
         let last = self.cuts.len() - 1;
@@ -131,17 +154,27 @@ impl Items {
 
     /// The chain of one class.
     pub(crate) fn chain(&self, class: usize, fold: &Fold) -> Chain {
+        self.chain_with(class, fold, |_| 0)
+    }
+
+    /// The same where pieces take so many bytes more as `more` says of their first place. They cost no more.
+    pub(crate) fn chain_with(&self, class: usize, fold: &Fold, more: impl Fn(usize) -> u64) -> Chain {
         let class = &self.classes[class];
         let count = self.count(fold);
         let mut resident = Vec::with_capacity(count + 1);
         let mut touched = Vec::with_capacity(count + 1);
-        let (mut bytes, mut read) = (0_u64, 0_u64);
+        let mut own = Vec::with_capacity(count + 1);
+        let (mut bytes, mut read, mut on_top) = (0_u64, 0_u64, 0_u64);
         resident.push(bytes);
         touched.push(read);
+        own.push(bytes);
         for item in 0..count {
             let (layers, head) = self.unfold(fold, item, item + 1);
             bytes = bytes.saturating_add(class.resident(layers.start, layers.end));
             read = read.saturating_add(class.touched(layers.start, layers.end));
+            if !layers.is_empty() {
+                on_top = on_top.saturating_add(more(layers.start));
+            }
             if item == 0 {
                 bytes = bytes.saturating_add(fold.first_more);
                 bytes = bytes.saturating_add(if fold.input { class.input } else { 0 });
@@ -150,14 +183,15 @@ impl Items {
                 bytes = bytes.saturating_add(class.head).saturating_add(fold.last_more);
                 read = read.saturating_add(class.head);
             }
-            resident.push(bytes);
+            resident.push(bytes.saturating_add(on_top));
             touched.push(read);
+            own.push(bytes);
         }
         let less = if fold.lone_head { class.each_device } else { 0 };
         if fold.touched {
             Chain::new(resident, touched, fold.whole).with_lighter_tail(less, 0)
         } else {
-            Chain::plain(resident, fold.whole).with_lighter_tail(less, less)
+            Chain::new(resident, own, fold.whole).with_lighter_tail(less, less)
         }
     }
 }
@@ -226,6 +260,7 @@ fn class(footprint: &Footprint, layers: &[LayerSpec], rules: &EngineRules) -> Re
         head: footprint.head_bytes.get(),
         head_beside_input: footprint.head_beside_input_bytes.get(),
         each_device: footprint.each_device_bytes.get(),
+        everything: 0,
         weights,
         kv,
         touched,
@@ -233,7 +268,8 @@ fn class(footprint: &Footprint, layers: &[LayerSpec], rules: &EngineRules) -> Re
     // Whatever a plan adds up is less than this, so that nothing below has to be checked again.
     let head = class.head.max(class.head_beside_input);
     let everything = [ends(&class.weights), ends(&class.kv), class.input, head, class.each_device];
-    everything.into_iter().chain(charged).try_fold(0_u64, u64::checked_add).ok_or_else(too_much)?;
+    let everything = everything.into_iter().chain(charged).try_fold(0_u64, u64::checked_add);
+    let class = Class { everything: everything.ok_or_else(too_much)?, ..class };
     ends(&class.touched).checked_add(class.head).ok_or_else(too_much)?;
     Ok(class)
 }

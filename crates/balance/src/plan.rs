@@ -185,6 +185,13 @@ pub enum StoppedBy {
         /// How many are allowed.
         limit: u32,
     },
+    /// The next layer is pinned to another device.
+    Pinned {
+        /// The layer that would come next.
+        index: u32,
+        /// Where it has to lie.
+        device: DeviceRef,
+    },
     /// It would make the plan no better.
     NotNeeded,
 }

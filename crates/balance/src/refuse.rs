@@ -38,7 +38,9 @@ fn missing(certificate: &Certificate) -> u64 {
     match certificate {
         Certificate::Total { needs, budgets } => needs.saturating_sub(*budgets),
         Certificate::Layer { needs, largest, .. } => needs.saturating_sub(*largest),
-        Certificate::Host { needs, budget, .. } => needs.saturating_sub(*budget),
+        Certificate::Host { needs, budget, .. } | Certificate::Pinned { needs, budget, .. } => {
+            needs.saturating_sub(*budget)
+        }
         // A little more may let a device hold a layer that could hold none.
         Certificate::Usable { .. }
         | Certificate::Counting { .. }
@@ -55,6 +57,7 @@ fn least(context: &Context<'_>, part: impl Fn(&Class) -> u64) -> u64 {
 /// A certificate that needs no search.
 fn certificate(context: &Context<'_>) -> Option<Certificate> {
     host(context)
+        .or_else(|| pinned(context))
         .or_else(|| total(context))
         .or_else(|| layer(context))
         .or_else(|| usable(context))
@@ -93,6 +96,26 @@ fn host(context: &Context<'_>) -> Option<Certificate> {
     let needs = if host.takes_layers { beside.min(alone) } else { beside };
     let budget = context.fleet.budget(&host.place);
     (needs > budget).then(|| Certificate::Host { host: host.place.device.clone(), needs, budget })
+}
+
+/// What is pinned to a device is larger than it.
+fn pinned(context: &Context<'_>) -> Option<Certificate> {
+    let charges = &context.rules.charges;
+    context.pins.hulls.iter().find_map(|hull| {
+        let (place, beside) = match hull.device {
+            Some(device) => (context.fleet.devices.get(device)?, context.least_charge()),
+            None => {
+                let host = &context.fleet.host.as_ref()?.place;
+                let input = context.class(host.backend).input;
+                (host, charges.host.min(charges.host_alone).get().saturating_add(input))
+            }
+        };
+        let class = context.class(place.backend);
+        let layers = class.resident(hull.layers.start, hull.layers.end);
+        let needs = layers.saturating_add(class.each_device).saturating_add(beside);
+        let budget = context.fleet.budget(place);
+        (needs > budget).then(|| Certificate::Pinned { pin: hull.named.clone(), needs, budget })
+    })
 }
 
 /// What one copy takes at least, and what may be used in all.

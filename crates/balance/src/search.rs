@@ -4,6 +4,8 @@
 //! a first part on the host. Each is a problem of its own, solved on its own, and the best plan of all is kept. A problem
 //! never lets one device hold everything where that is another regime.
 
+mod pinned;
+
 use crate::assemble::{Assembled, Draft};
 use crate::context::Context;
 use crate::core::bounds;
@@ -36,7 +38,14 @@ pub(crate) struct Posed {
     pub(crate) devices: Vec<usize>,
     pub(crate) fold: Fold,
     host: usize,
+    /// What lies on the main host.
+    host_uses: u64,
+    /// How many bytes are short on a device for what is pinned to it; nothing can be placed then.
+    pinned_short: Option<u64>,
 }
+
+/// Devices, each with the most that it may take of its pool.
+type Choice = Vec<(usize, u64)>;
 
 impl<'a> Search<'a> {
     /// Before anything was searched.
@@ -68,6 +77,9 @@ impl<'a> Search<'a> {
         }
         let layers = self.context.items.layers();
         for device in 0..self.context.fleet.devices.len() {
+            if !self.context.pins.allow_alone(Some(device)) {
+                continue;
+            }
             let draft = Draft { host: 0, devices: vec![(device, 0..layers, true)] };
             if let Some(value) = self.offer(draft) {
                 self.lower = self.lower.min(value);
@@ -107,7 +119,13 @@ impl<'a> Search<'a> {
             self.lower = self.lower.min(value);
         }
         let mut earlier_excluded = true;
-        for cut in 0..=last {
+        // Pins to the host and to devices say how many layers it holds at least and at most.
+        let pins = &self.context.pins;
+        let cuts = &self.context.items.cuts;
+        let first = cuts.partition_point(|&layers| layers < pins.host_at_least());
+        let last_cut =
+            pins.host_at_most().map_or(last, |most| cuts.partition_point(|&layers| layers <= most) - 1);
+        for cut in first..=last_cut {
             let Some(used) = self.host_holds(cut) else { break };
             let pace = self.host_pace(cut);
             if !comes_last && self.kept.value().is_some_and(|best| pace > as_good_as(best)) {
@@ -140,7 +158,7 @@ impl<'a> Search<'a> {
     }
 
     fn everything_on_the_host(&mut self) -> Option<f64> {
-        if !self.context.fleet.host.as_ref()?.takes_layers {
+        if !self.context.fleet.host.as_ref()?.takes_layers || !self.context.pins.allow_alone(None) {
             return None;
         }
         self.offer(Draft { host: self.context.items.layers(), devices: Vec::new() })
@@ -158,7 +176,7 @@ impl<'a> Search<'a> {
         let budget = self.context.fleet.budget(&host.place);
         if used > budget {
             // With layers on it, more memory here would still leave the rest of them to the devices.
-            if cut == 0 {
+            if layers <= self.context.pins.host_at_least() {
                 self.lacks(used - budget);
             }
         }
@@ -188,6 +206,10 @@ impl<'a> Search<'a> {
             Objective::Balanced => lower.max(host_share),
         };
         let relaxed = self.posed(cut, host_uses, host_layers, None);
+        if let Some(short) = relaxed.pinned_short {
+            self.lacks(short);
+            return f64::INFINITY;
+        }
         if relaxed.problem.slots.is_empty() || relaxed.problem.limit == 0 {
             return f64::INFINITY;
         }
@@ -204,7 +226,9 @@ impl<'a> Search<'a> {
                 None => self.posed(cut, host_uses, host_layers, None),
                 Some(_) => self.posed(cut, host_uses, host_layers, choice.as_deref()),
             };
-            if !posed.problem.slots.is_empty() {
+            if let Some(short) = posed.pinned_short {
+                self.lacks(short);
+            } else if !posed.problem.slots.is_empty() {
                 lower = lower.min(self.solved(&posed));
             }
         }
@@ -275,13 +299,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The problem from a cut on, with one device of each pool where `chosen` says which.
+    /// The problem from a cut on, with only some devices where `chosen` says which.
     pub(crate) fn posed(
         &self,
         cut: usize,
         host_uses: u64,
         host_layers: usize,
-        chosen: Option<&[usize]>,
+        chosen: Option<&[(usize, u64)]>,
     ) -> Posed {
         let context = self.context;
         let with_host = context.fleet.host.as_ref();
@@ -296,19 +320,31 @@ impl<'a> Search<'a> {
             whole: host_layers > 0,
             touched: context.timed(),
         };
-        let chains: Vec<_> =
-            (0..context.items.classes.len()).map(|class| context.items.chain(class, &fold)).collect();
+        let (chains, class_of) = self.chains(&fold);
+        let mut pinned_short = None;
         let mut devices = Vec::new();
         let mut slots = Vec::new();
         for (number, device) in context.fleet.devices.iter().enumerate() {
-            if chosen.is_some_and(|chosen| !chosen.contains(&number)) {
-                continue;
-            }
+            let most = chosen.map_or(Some(u64::MAX), |chosen| {
+                chosen.iter().find(|choice| choice.0 == number).map(|choice| choice.1)
+            });
+            let Some(most) = most else { continue };
             let taken = with_host.filter(|host| host.place.pool == device.pool).map_or(0, |_| host_uses);
             let pool = context.fleet.pools.get(device.pool).copied().unwrap_or(0);
-            let budget = pool.saturating_sub(taken).min(device.limit);
-            let class = context.class_index(device.backend);
-            let Some(slot) = slot(context, charges, device, class, budget) else { continue };
+            let budget = pool.saturating_sub(taken).min(device.limit).min(most);
+            let class = class_of(number);
+            let slot = slot(context, charges, device, class, budget);
+            if let Some(hull) = context.pins.of(Some(number)) {
+                let item = context.items.item(&fold, hull.layers.start);
+                let needs = chains[class].load(item, item + 1);
+                let room = slot.map_or(0, |slot| slot.room);
+                if slot.is_none() || needs > room {
+                    let own = charges.each.get().saturating_add(context.class(device.backend).each_device);
+                    let short = needs.saturating_add(own).saturating_sub(budget);
+                    pinned_short = Some(pinned_short.map_or(short, |more: u64| more.max(short)));
+                }
+            }
+            let Some(slot) = slot else { continue };
             let chain = &chains[class];
             if (0..chain.items()).any(|item| chain.load(item, item + 1) <= slot.room) {
                 devices.push(number);
@@ -317,11 +353,14 @@ impl<'a> Search<'a> {
         }
         let limit = context.limit.min(slots.len());
         let problem = Problem { chains: chains.into(), slots, hops: context.hops_from(cut), limit };
-        Posed { problem, devices, fold, host: host_layers }
+        Posed { problem, devices, fold, host: host_layers, host_uses, pinned_short }
     }
 
     /// Where several devices share a pool, every way to use one of each; a single `None` where none do.
-    pub(crate) fn choices(&self, posed: &Posed) -> Vec<Option<Vec<usize>>> {
+    ///
+    /// A pool of a device that has pins is that device's; where several of one pool have pins, all but one of them take no
+    /// more than what is pinned there.
+    pub(crate) fn choices(&self, posed: &Posed) -> Vec<Option<Choice>> {
         let devices = &self.context.fleet.devices;
         let mut pools: Vec<Vec<usize>> = Vec::new();
         for &device in &posed.devices {
@@ -333,16 +372,13 @@ impl<'a> Search<'a> {
         if pools.iter().all(|pool| pool.len() == 1) {
             return vec![None];
         }
-        let mut choices: Vec<Vec<usize>> = vec![Vec::new()];
+        let mut choices: Vec<Choice> = vec![Vec::new()];
         for pool in &mut pools {
             pool.sort_by_key(|&d| (u64::MAX - self.context.fleet.budget(&devices[d]), d));
-            let more = if choices.len() * pool.len() > CHOICES { &pool[..1] } else { &pool[..] };
+            let ways = self.ways(posed, pool);
+            let more = if choices.len() * ways.len() > CHOICES { &ways[..1] } else { &ways[..] };
             let longer = choices.iter().flat_map(|choice| {
-                more.iter().map(|&device| {
-                    let mut choice = choice.clone();
-                    choice.push(device);
-                    choice
-                })
+                more.iter().map(|way| choice.iter().chain(way).copied().collect::<Choice>())
             });
             choices = longer.collect();
         }
@@ -361,7 +397,7 @@ fn slot(
     class: usize,
     budget: u64,
 ) -> Option<Slot> {
-    let own = charges.each.get().saturating_add(context.items.classes[class].each_device);
+    let own = charges.each.get().saturating_add(context.class(device.backend).each_device);
     let room = budget.checked_sub(own)?;
     let group = context.group(&device.device.node);
     Some(if context.timed() {

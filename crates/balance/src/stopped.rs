@@ -61,8 +61,12 @@ fn unused(context: &Context<'_>, place: &Candidate, used: usize) -> (StoppedBy, 
 fn overfull(context: &Context<'_>, place: &Candidate) -> (StoppedBy, u64) {
     let class = context.class(place.backend);
     let room = context.fleet.budget(place).saturating_sub(class.each_device);
+    let number = context.number(place);
     let mut held = 0_u64;
     for cut in context.items.cuts.windows(2) {
+        if let Some(reason) = context.pinned_elsewhere(number, cut[0]) {
+            return (reason, 0);
+        }
         let needs = class.resident(cut[0], cut[1]);
         let left = room.saturating_sub(held);
         if needs > left {
@@ -86,6 +90,9 @@ fn next_layer(context: &Context<'_>, place: &Candidate, stage: &Stage) -> Option
     let (start, end) = (at(stage.layers.start), at(stage.layers.end));
     let behind = cuts.windows(2).find(|cut| cut[0] >= end);
     let piece = behind.or_else(|| cuts.windows(2).rev().find(|cut| cut[1] <= start))?;
+    if let Some(reason) = context.pinned_elsewhere(context.number(place), piece[0]) {
+        return Some((reason, 0));
+    }
     let class = context.class(place.backend);
     let shared = if stage.layers.is_empty() { class.each_device } else { 0 };
     let needs = class.resident(piece[0], piece[1]).saturating_add(shared);

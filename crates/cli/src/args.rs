@@ -1,13 +1,18 @@
 //! What can be typed.
 
+mod moving;
+
 use std::path::PathBuf;
 
+pub(crate) use moving::{DiffArgs, FitArgs, RebalanceArgs};
+
+use self::moving::{DIFF_EXAMPLES, FIT_EXAMPLES, REBALANCE_EXAMPLES};
 use crate::ledger::args::{
     AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Engine;
-use plimsoll::balance::{Objective, Strategy};
+use plimsoll::balance::{Objective, ParsePinError, Pin, Pipelines, Strategy, Transfers};
 use plimsoll::model::{CacheType, FlashAttention};
 use plimsoll::units::{Bytes, DeviceRef, NodeId};
 
@@ -33,6 +38,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Say which layers go on which device, and how to start the engine that way.
+    #[command(after_help = PLAN_EXAMPLES)]
     Plan(Box<PlanArgs>),
     /// Say what a model weighs, layer by layer.
     Inspect(InspectArgs),
@@ -40,6 +46,15 @@ pub(crate) enum Command {
     Detect(DetectArgs),
     /// Check a saved plan, or the flags of a llama.cpp command line, against a cluster.
     Check(Box<CheckArgs>),
+    /// Say how much context fits, or which models of a folder do.
+    #[command(after_help = FIT_EXAMPLES)]
+    Fit(Box<FitArgs>),
+    /// Say what moves from one saved plan to another.
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+    /// Say how to get from a saved plan to a better one with few bytes moved.
+    #[command(after_help = REBALANCE_EXAMPLES)]
+    Rebalance(RebalanceArgs),
     /// Book memory for a model, so that nobody else counts on it.
     Reserve(Box<ReserveArgs>),
     /// Give booked memory back.
@@ -63,6 +78,12 @@ pub(crate) enum Command {
     /// Print shell completions or the manual page.
     Completions(CompletionsArgs),
 }
+
+const PLAN_EXAMPLES: &str = "Examples:
+  plimsoll plan model.gguf --cluster home.toml --ctx 32k
+  plimsoll plan model.gguf --cluster home.toml --pin 0-8=tower/CUDA0 --cap mac/MTL0=40GiB
+  plimsoll plan model/ --cluster home.toml --objective throughput --pipelines auto
+  plimsoll plan model.gguf --out plan.json --svg plan.svg";
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
@@ -100,6 +121,22 @@ pub(crate) struct ChoiceArgs {
     #[arg(long, value_enum, default_value = "portfolio")]
     pub(crate) strategy: StrategyArg,
 
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+
+    /// Run this many copies of the model side by side, or as many as pay (auto); for --objective throughput.
+    #[arg(long, value_name = "N|auto", default_value = "1", value_parser = parse_pipelines, hide_default_value = true)]
+    pub(crate) pipelines: Pipelines,
+
+    /// How a stage's time counts what it passes on; for --objective throughput.
+    #[arg(long, value_enum, default_value = "apart")]
+    pub(crate) transfers: TransfersArg,
+}
+
+/// What of the machines may be used, and for what.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Planning")]
+pub(crate) struct LimitArgs {
     /// Keep this much free on every pool (24GiB, 500MB); default: what the cluster file or the engine says.
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     pub(crate) reserve: Option<Bytes>,
@@ -115,6 +152,13 @@ pub(crate) struct ChoiceArgs {
     /// Use at most this much of a device (tower/CUDA0=20GiB); may be given again.
     #[arg(long, value_name = "NODE/DEVICE=BYTES", value_parser = parse_cap)]
     pub(crate) cap: Vec<(DeviceRef, Bytes)>,
+
+    /// Keep layers on a device (0-8=tower/CUDA0: layers 0 to 7); may be given again.
+    ///
+    /// The end of the range is the layer after the last one. A device holds everything between the first and the last
+    /// layer pinned to it, the main node's host everything up to the last one.
+    #[arg(long, value_name = "LAYERS=NODE/DEVICE", value_parser = parse_pin)]
+    pub(crate) pin: Vec<Pin>,
 }
 
 /// What is asked of the model.
@@ -269,6 +313,26 @@ impl From<StrategyArg> for Strategy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransfersArg {
+    /// Not at all.
+    Apart,
+    /// Sending goes on while the device computes: the larger of the two counts.
+    Overlapped,
+    /// A device receives, computes, then sends: the three are added up.
+    Added,
+}
+
+impl From<TransfersArg> for Transfers {
+    fn from(arg: TransfersArg) -> Self {
+        match arg {
+            TransfersArg::Apart => Self::Apart,
+            TransfersArg::Overlapped => Self::Overlapped,
+            TransfersArg::Added => Self::Added,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FlashArg {
     On,
     Off,
@@ -310,6 +374,21 @@ fn parse_cap(text: &str) -> Result<(DeviceRef, Bytes), String> {
     Ok((DeviceRef { node, device }, cap))
 }
 
+fn parse_pin(text: &str) -> Result<Pin, String> {
+    text.parse().map_err(|error: ParsePinError| format!("{:#}", anyhow::Error::from(error)))
+}
+
+fn parse_pipelines(text: &str) -> Result<Pipelines, String> {
+    match text {
+        "1" => Ok(Pipelines::One),
+        "auto" => Ok(Pipelines::Auto),
+        number => number
+            .parse()
+            .map(Pipelines::Exactly)
+            .map_err(|_| format!("'{number}' is neither a number of copies from 1 on nor auto")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -328,6 +407,17 @@ mod tests {
         assert_eq!(parse_tokens("4096"), Ok(4_096));
         for bad in ["", "k", "0", "-1", "1.5k", "99999999999999999999", "18446744073709551615k"] {
             assert!(parse_tokens(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn copies_are_a_number_or_auto() {
+        assert_eq!(parse_pipelines("1"), Ok(Pipelines::One));
+        assert_eq!(parse_pipelines("auto"), Ok(Pipelines::Auto));
+        assert!(matches!(parse_pipelines("3"), Ok(Pipelines::Exactly(n)) if n.get() == 3));
+        for bad in ["0", "-1", "two", "", "1.5", "99999999999"] {
+            let error = parse_pipelines(bad).unwrap_err();
+            assert!(error.contains(&format!("'{bad}'")), "{error}");
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &CheckArgs, cli: &Cli) -> Outcome {
     if let Some(flags) = &args.from_flags {
         return from_flags::run(args, flags, cli);
     }
-    let file = read(&args.file)?;
+    let file = input::read_plan(&args.file)?;
     if let Some(model) = &args.model {
         same_model(&file, model, cli.json)?;
     }
@@ -39,13 +39,6 @@ pub(crate) fn run(args: &CheckArgs, cli: &Cli) -> Outcome {
     }
     let (stdout, stderr) = if cli.json { (text, String::new()) } else { (String::new(), text) };
     Err(Failure::Refused { stdout, stderr })
-}
-
-/// Reads a saved plan.
-fn read(path: &Path) -> Result<PlanFile, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("cannot read {}: {error}", path.display())))?;
-    PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
 }
 
 /// Whether the layer facts of a model give the digest of the plan.

@@ -6,16 +6,24 @@ use std::path::Path;
 use plimsoll::Engine;
 use plimsoll::balance::PlanOptions;
 use plimsoll::cluster::{self, ClusterSnapshot};
+use plimsoll::export::PlanFile;
 use plimsoll::model::{ContextLength, ModelFormat, ModelSpec, Request};
 use plimsoll::profile::{FreeMemory, SystemProfile};
 use plimsoll::units::{Bytes, NodeId};
 
-use crate::args::{ChoiceArgs, RequestArgs};
+use crate::args::{ChoiceArgs, LimitArgs, RequestArgs};
 use crate::failure::Failure;
 
 /// Reads the header of a model.
 pub(crate) fn open_model(path: &Path) -> Result<ModelSpec, Failure> {
     plimsoll::model::open(path).map_err(Failure::input)
+}
+
+/// Reads a saved plan.
+pub(crate) fn read_plan(path: &Path) -> Result<PlanFile, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Input(format!("cannot read {}: {error}", path.display())))?;
+    PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
 }
 
 /// Reads a cluster file, or looks at this machine.
@@ -82,28 +90,46 @@ pub(crate) fn request(args: &RequestArgs, engine: Engine) -> Request {
 
 /// The options that were typed. Names that the cluster does not have are wrong usage.
 pub(crate) fn options(args: &ChoiceArgs, snapshot: &ClusterSnapshot) -> Result<PlanOptions, Failure> {
+    Ok(PlanOptions {
+        objective: args.objective.into(),
+        strategy: args.strategy.into(),
+        pipelines: args.pipelines,
+        transfers: args.transfers.into(),
+        ..limits(&args.limits, snapshot)?
+    })
+}
+
+/// What of the machines may be used, and for what, as it was typed.
+pub(crate) fn limits(args: &LimitArgs, snapshot: &ClusterSnapshot) -> Result<PlanOptions, Failure> {
     let known = || snapshot.nodes.iter().map(|n| n.id.to_string()).collect::<Vec<_>>().join(", ");
     if let Some(node) = args.only.iter().find(|id| snapshot.node(id).is_none()) {
         return Err(Failure::Input(format!("--only names node '{node}', and the cluster has {}", known())));
     }
-    if let Some((device, _)) = args.cap.iter().find(|(device, _)| snapshot.device(device).is_none()) {
+    let capped = args.cap.iter().map(|(device, _)| ("--cap", device));
+    let mut named = capped.chain(args.pin.iter().map(|pin| ("--pin", &pin.device)));
+    if let Some((flag, device)) = named.find(|(_, device)| snapshot.device(device).is_none()) {
         let devices = |n: &plimsoll::cluster::Node| {
             n.devices.iter().map(|d| format!("{}/{}", n.id, d.id)).collect::<Vec<_>>().join(", ")
         };
-        let all = snapshot.nodes.iter().map(devices).collect::<Vec<_>>().join(", ");
-        return Err(Failure::Input(format!("--cap names device '{device}', and the cluster has {all}")));
+        let all = snapshot.nodes.iter().map(devices).filter(|devices| !devices.is_empty());
+        let all = all.collect::<Vec<_>>().join(", ");
+        return Err(Failure::Input(format!("{flag} names device '{device}', and the cluster has {all}")));
     }
     let mut seen = BTreeSet::new();
     if let Some((device, _)) = args.cap.iter().find(|(device, _)| !seen.insert(device)) {
         return Err(Failure::Input(format!("--cap names device '{device}' twice")));
     }
-    Ok(PlanOptions {
-        objective: args.objective.into(),
-        strategy: args.strategy.into(),
+    Ok(limits_of_known(args))
+}
+
+/// The same where the names are known to be right.
+pub(crate) fn limits_of_known(args: &LimitArgs) -> PlanOptions {
+    PlanOptions {
         max_devices: args.max_devices,
         only: (!args.only.is_empty()).then(|| args.only.iter().cloned().collect()),
         caps: args.cap.iter().cloned().collect(),
         reserve: args.reserve,
+        pins: args.pin.clone(),
         ..PlanOptions::default()
-    })
+    }
 }

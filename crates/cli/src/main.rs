@@ -4,11 +4,14 @@ mod args;
 mod check;
 mod completions;
 mod detect;
+mod diff;
 mod failure;
+mod fit;
 mod input;
 mod inspect;
 mod ledger;
 mod plan;
+mod rebalance;
 mod refusal;
 mod show;
 mod svg;
@@ -63,6 +66,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Inspect(args) => inspect::run(args, cli),
         Command::Detect(args) => detect::run(args, cli),
         Command::Check(args) => check::run(args, cli),
+        Command::Fit(args) => fit::run(args, cli),
+        Command::Diff(args) => diff::run(args, cli),
+        Command::Rebalance(args) => rebalance::run(args, cli),
         Command::Reserve(args) => ledger::reserve(args, cli),
         Command::Release(args) => ledger::release(args, cli),
         Command::Resize(args) => ledger::resize(args, cli),

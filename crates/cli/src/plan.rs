@@ -1,6 +1,6 @@
 //! `plimsoll plan`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll::balance::PlanError;
 use plimsoll::{Job, JobError, suggestions};
@@ -25,8 +25,11 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
         Err(error) => match error.refusal() {
             Some(refused) => {
                 let suggestions = suggestions(&job, refused);
-                let told =
-                    refusal::Told { refusal: refused, suggestions: &suggestions, request: &args.request };
+                let told = refusal::Told {
+                    refusal: refused,
+                    suggestions: &suggestions,
+                    request: Some(&args.request),
+                };
                 return Err(told.failure(cli.json, cli.verbose));
             }
             None => return Err(Failure::input(error)),
@@ -55,30 +58,38 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
 
 /// Refuses to write over what was read, or two results into one file.
 fn check_outputs(args: &PlanArgs) -> Result<(), Failure> {
-    let same = |a: &Path, b: &Path| match (a.canonicalize(), b.canonicalize()) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => a == b,
-    };
     let inputs = [Some(&args.model), args.cluster.as_ref()];
     for out in [&args.out, &args.svg].into_iter().flatten() {
-        if inputs.into_iter().flatten().any(|input| same(out, input)) {
-            return Err(Failure::Input(format!(
-                "{} would be written over: it is what is read",
-                out.display()
-            )));
-        }
+        keep_what_is_read(&inputs, Some(out))?;
     }
     match (&args.out, &args.svg) {
-        (Some(out), Some(svg)) if same(out, svg) => {
+        (Some(out), Some(svg)) if same_file(out, svg) => {
             Err(Failure::Input(format!("--out and --svg both name {}", out.display())))
         }
         _ => Ok(()),
     }
 }
 
+/// Refuses to write over what was read.
+pub(crate) fn keep_what_is_read(inputs: &[Option<&PathBuf>], out: Option<&Path>) -> Result<(), Failure> {
+    match out {
+        Some(out) if inputs.iter().flatten().any(|input| same_file(out, input)) => {
+            Err(Failure::Input(format!("{} would be written over: it is what is read", out.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
 /// Writes a file whole or not at all: a full disk leaves the old one. What is no file (a pipe, a terminal) is written to
 /// as it is.
-fn save(path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn save(path: &Path, text: &str) -> Result<(), Failure> {
     // A link is followed, so that what it points at is replaced and not the link.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let is_file = std::fs::metadata(&target).map_or(true, |found| found.is_file());

@@ -34,7 +34,7 @@ pub(crate) struct Told<'a> {
     /// What would make it fit.
     pub(crate) suggestions: &'a [Suggestion],
     /// What was asked, for suggestions in the same words.
-    pub(crate) request: &'a RequestArgs,
+    pub(crate) request: Option<&'a RequestArgs>,
 }
 
 impl Told<'_> {
@@ -90,14 +90,16 @@ impl Told<'_> {
     fn suggestion_text(&self, suggestion: &Suggestion) -> String {
         let frees = suggestion.frees.scaled();
         match &suggestion.change {
-            Change::Context { to } if self.request.ctx_total.is_some() => {
-                let caches = if self.request.unified_kv { 1 } else { u64::from(self.request.parallel) };
+            Change::Context { to } if self.request.is_some_and(|request| request.ctx_total.is_some()) => {
+                let several = self.request.filter(|request| !request.unified_kv);
+                let caches = several.map_or(1, |request| u64::from(request.parallel));
                 format!("--ctx-total {} (takes {frees} less)", to.saturating_mul(caches))
             }
             Change::Context { to } => format!("--ctx {to} (takes {frees} less)"),
             Change::CacheType { to } => {
                 format!("--cache-type-k {to} --cache-type-v {to} (takes {frees} less)")
             }
+            Change::Unpin => "without --pin".to_owned(),
             Change::AddDevice { memory } => {
                 format!("one more device with {} (what stays free of it included)", memory.scaled())
             }
@@ -127,6 +129,24 @@ pub(crate) fn nothing_usable(stopped: &[Stopped], json: bool) -> Failure {
     })
 }
 
+/// The failure for a request that the cluster of now does not allow, whatever the bytes.
+pub(crate) fn excluded(why: &str, json: bool) -> Failure {
+    if !json {
+        return Failure::Refused {
+            stdout: String::new(),
+            stderr: show::wrap(&format!("refused: {why}"), "  "),
+        };
+    }
+    refused(&RefusalRecord {
+        format: "plimsoll.refusal/1",
+        reason: "excluded",
+        short_bytes: 0,
+        certificate: why.to_owned(),
+        stopped: Vec::new(),
+        suggestions: Vec::new(),
+    })
+}
+
 fn refused(record: &RefusalRecord<'_>) -> Failure {
     match serde_json::to_string_pretty(record) {
         Ok(text) => Failure::Refused { stdout: text + "\n", stderr: String::new() },
@@ -135,7 +155,7 @@ fn refused(record: &RefusalRecord<'_>) -> Failure {
 }
 
 /// A certificate in the units that people read.
-fn certificate_text(certificate: &Certificate) -> String {
+pub(crate) fn certificate_text(certificate: &Certificate) -> String {
     let scaled = |bytes: u64| Bytes::new(bytes).scaled().to_string();
     match certificate {
         Certificate::Total { needs, budgets } => {
@@ -146,6 +166,10 @@ fn certificate_text(certificate: &Certificate) -> String {
         }
         Certificate::Host { host, needs, budget } => {
             format!("the engine keeps {} on {host}, and its budget is {}", scaled(*needs), scaled(*budget))
+        }
+        Certificate::Pinned { pin, needs, budget } => {
+            let (needs, budget) = (scaled(*needs), scaled(*budget));
+            format!("--pin {pin} takes {needs} with what lies beside it, and the budget there is {budget}")
         }
         other => other.to_string(),
     }

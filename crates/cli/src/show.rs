@@ -4,11 +4,11 @@ mod plan;
 mod report;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use plimsoll::balance::{Stage, Stopped};
+use plimsoll::balance::{Objective, Stage, Stopped};
 use plimsoll::export::stopped_text;
 use plimsoll::units::Bytes;
 
-pub(crate) use plan::{of_budget, plan};
+pub(crate) use plan::{commands, of_budget, plan};
 pub(crate) use report::{indices, left_out};
 
 /// The width that output is laid out for: the terminal's, at least 60 and at most 100 columns; 80 where there is none.
@@ -121,11 +121,22 @@ pub(crate) fn holds(stage: &Stage, before_layers: &str) -> Vec<String> {
 }
 
 /// A half-open range of layers, last one included as people say it: `0-39`, or `7` for a single layer.
-fn layer_range(layers: &std::ops::Range<u32>) -> String {
+pub(crate) fn layer_range(layers: &std::ops::Range<u32>) -> String {
     match layers.end.saturating_sub(layers.start) {
         0 => String::new(),
         1 => layers.start.to_string(),
         _ => format!("{}-{}", layers.start, layers.end - 1),
+    }
+}
+
+/// The value of a plan in a few words.
+pub(crate) fn value_text(objective: Objective, value: f64) -> Option<String> {
+    match objective {
+        Objective::Latency if value > 0.0 => Some(format!("{} per token", seconds(value))),
+        Objective::Throughput if value > 0.0 => Some(format!("up to {:.1} tokens/s", 1.0 / value)),
+        Objective::Latency | Objective::Throughput => None,
+        Objective::Balanced => Some(format!("the fullest device {:.1} % full", value * 100.0)),
+        Objective::Fit => Some(format!("{value:.0} device(s)")),
     }
 }
 

@@ -4,12 +4,13 @@ mod convert;
 mod words;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use plimsoll_units::{DeviceId, Generation, NodeId};
 use serde::{Deserialize, Serialize};
 
 pub use convert::{Saved, layer_digest};
-pub use words::{assumption_text, objective_word, stopped_text};
+pub use words::{assumption_text, objective_word, stopped_text, transfers_word};
 
 /// The format that is written, and the only one that is read.
 pub const PLAN_FORMAT: &str = "plimsoll.plan/1";
@@ -222,8 +223,39 @@ pub struct RequestRecord {
     /// The reserve that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<u64>,
+    /// Layers that have to lie on certain devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<PinRecord>,
+    /// How many copies of the model were asked for: a number or `auto`; absent for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pipelines: Option<PipelinesRecord>,
+    /// How what passes between stages counts: `overlapped` or `added`; absent for `apart`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfers: Option<String>,
     /// Who will carry it out.
     pub engine: EngineRecord,
+}
+
+/// Layers that have to lie on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PinRecord {
+    /// Its node.
+    pub node: NodeId,
+    /// The device.
+    pub device: DeviceId,
+    /// The layers, half open.
+    pub layers: [u32; 2],
+}
+
+/// How many copies of the model run side by side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PipelinesRecord {
+    /// So many.
+    Count(NonZeroU32),
+    /// `auto`.
+    Word(String),
 }
 
 /// An engine and what it takes.

@@ -5,10 +5,10 @@ use plimsoll_model::{ContextLength, EstimateError};
 use crate::job::{Job, JobError};
 
 /// The step in which a context is lowered: llama.cpp allocates cells in these.
-const STEP: u64 = 256;
+pub(crate) const STEP: u64 = 256;
 
 /// The least context that is chosen without being asked.
-const LEAST: u64 = 4096;
+pub(crate) const LEAST: u64 = 4096;
 
 /// Where the context of a plan comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -191,7 +191,7 @@ impl<'a> Job<'a> {
         placement
     }
 
-    fn is_main_host(&self, device: &DeviceRef) -> bool {
+    pub(crate) fn is_main_host(&self, device: &DeviceRef) -> bool {
         let main = self.snapshot.main_node();
         main.is_ok_and(|node| {
             node.id == device.node && node.device(&device.device).is_none_or(Device::is_host)
@@ -292,6 +292,30 @@ impl<'a> Job<'a> {
 }
 
 impl Planned {
+    /// Another plan for what a saved plan places, under the same request and options.
+    pub(crate) fn instead_of(file: &PlanFile, plan: Plan) -> Result<Self, FormatError> {
+        let engine = match file.request()?.engine.name {
+            name if name == Engine::LlamaCpp.name() => Engine::LlamaCpp,
+            _ => Engine::None,
+        };
+        // Only a file that llama.cpp runs has a command line.
+        let format = if file.model_path().is_some() { ModelFormat::Gguf } else { ModelFormat::List };
+        Ok(Self {
+            plan,
+            workload: file.workload()?,
+            rules: file.rules()?,
+            request: file.request()?,
+            options: file.options()?,
+            engine,
+            context: ContextChoice::Asked,
+            cache_ram: file.request.engine.cache_ram_bytes.map(Bytes::new),
+            warnings: file.report.warnings.clone(),
+            name: file.model.name.clone(),
+            architecture: file.model.architecture.clone(),
+            format,
+        })
+    }
+
     /// What people call the model.
     pub fn name(&self) -> &str {
         &self.name

@@ -32,9 +32,12 @@
 //! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share).
 
 mod context;
+mod diff;
 mod engine;
+mod fit;
 mod flags;
 mod job;
+mod rebalance;
 mod resident;
 #[cfg(feature = "files")]
 pub mod roster;
@@ -51,9 +54,12 @@ pub use plimsoll_units as units;
 pub use plimsoll_watcher as watcher;
 
 pub use context::ContextChoice;
+pub use diff::{DeviceDiff, Diff, DiffError, Held, Moved, What, diff};
 pub use engine::{Engine, UnknownEngine};
+pub use fit::{Fit, Largest, Limit};
 pub use flags::{Meaning, MeaningError, meaning};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
+pub use rebalance::{MoveError, Rebalanced, holding, rebalance};
 pub use resident::Processes;
 pub use size::{Place, Size, size};
 pub use suggest::{Change, Suggestion, suggestions};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use plimsoll_balance::Refusal;
+use plimsoll_balance::{PlanOptions, Refusal};
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Pool};
 use plimsoll_model::{CacheType, ContextLength, Request};
 use plimsoll_units::{Bytes, DeviceId, PoolId};
@@ -31,6 +31,8 @@ pub enum Change {
         /// The largest type that fits, for keys and values.
         to: CacheType,
     },
+    /// Nothing pinned.
+    Unpin,
     /// One more device on the main node, or on the first one.
     AddDevice {
         /// Its memory, what the engine keeps free of it included.
@@ -50,6 +52,13 @@ pub fn suggestions(job: &Job<'_>, refusal: &Refusal) -> Vec<Suggestion> {
     let freed = |job: &Job<'_>| before.saturating_sub(resident(job).unwrap_or(before));
 
     let mut found = Vec::new();
+    if !job.options.pins.is_empty() {
+        let options = PlanOptions { pins: Vec::new(), ..job.options.clone() };
+        let free = Job { options, ..job.clone() };
+        if free.fits_as_it_is().unwrap_or(false) {
+            found.push(Suggestion { change: Change::Unpin, frees: Bytes::ZERO });
+        }
+    }
     if let Some(to) = smaller_context(job) {
         let smaller = with(Request { context: Some(ContextLength::PerSequence(to)), ..job.request });
         found.push(Suggestion { change: Change::Context { to }, frees: freed(&smaller) });
@@ -170,6 +179,7 @@ impl Change {
         match self {
             Self::Context { .. } => "ctx",
             Self::CacheType { .. } => "cache-type",
+            Self::Unpin => "unpin",
             Self::AddDevice { .. } => "add-device",
         }
     }
@@ -179,6 +189,7 @@ impl Change {
         match self {
             Self::Context { to } => to.to_string(),
             Self::CacheType { to } => to.to_string(),
+            Self::Unpin => String::new(),
             Self::AddDevice { memory } => memory.get().to_string(),
         }
     }

@@ -160,12 +160,25 @@ fn every_suggestion_of_a_refusal_works_and_is_the_smallest_of_its_kind() {
                 let smaller = Request { cache_type_k: to, cache_type_v: to, ..request(65_536) };
                 assert!(job(smaller).plan().is_ok());
             }
+            Change::Unpin => panic!("nothing is pinned"),
             Change::AddDevice { memory } => {
                 assert!(memory > Bytes::gib(1), "more than its margin");
                 assert_eq!(memory.get() % 100_000_000, 0);
             }
         }
     }
+}
+
+#[test]
+fn a_pin_that_is_in_the_way_is_suggested_to_be_left_out() {
+    let (model, snapshot) = (example("llama-3.1-70b-q4_k_m.gguf"), home("two-cards.toml"));
+    let options = PlanOptions { pins: vec!["0-60=box/CUDA0".parse().unwrap()], ..PlanOptions::default() };
+    let job = Job::new(&model, &snapshot, Engine::LlamaCpp, request(8192), options);
+    let error = job.plan().unwrap_err();
+    let found = suggestions(&job, error.refusal().unwrap());
+    assert_eq!(found[0].change, Change::Unpin);
+    let free = Job::new(&model, &snapshot, Engine::LlamaCpp, request(8192), PlanOptions::default());
+    assert!(free.plan().is_ok());
 }
 
 #[test]

@@ -142,6 +142,18 @@ pub enum Finding {
         /// How many should be.
         asked: u64,
     },
+    /// Pinned layers lie elsewhere, or nowhere.
+    #[error(
+        "layers {start}-{end} (the end is the layer after the last one) do not all lie on {device}, where they are pinned"
+    )]
+    Pinned {
+        /// Where they should lie.
+        device: DeviceRef,
+        /// The first pinned layer.
+        start: u32,
+        /// The layer after the last one.
+        end: u32,
+    },
     /// More devices are used than are allowed.
     #[error("{used} devices are used and at most {limit} are allowed")]
     TooMany {

@@ -44,6 +44,7 @@ pub fn audit(
     case.pipelines(&mut findings);
     case.order(&mut findings);
     case.places(&mut findings);
+    case.pins(&mut findings);
     // What follows adds up what the stages hold: only where these can be told.
     if findings.is_empty() {
         case.stages(&mut findings);

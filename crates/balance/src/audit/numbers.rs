@@ -302,6 +302,11 @@ impl Case<'_> {
                 // Bytes would not help with any of these.
                 _ if !stopped.short_bytes.is_zero() => false,
                 StoppedBy::NotNeeded => true,
+                StoppedBy::Pinned { index, device } => {
+                    let pinned = self.options.pins.iter().any(|pin| pin.device == *device);
+                    let mut stages = self.plan.stages.iter().filter(|s| s.device == *device);
+                    pinned && *device != stopped.device && stages.any(|s| s.layers.contains(index))
+                }
                 _ if stage.is_some() => false,
                 StoppedBy::Drained => node.is_some_and(|n| n.drained),
                 StoppedBy::Failed => node.is_some_and(|n| n.status == plimsoll_cluster::NodeStatus::Failed),

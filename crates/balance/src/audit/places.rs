@@ -125,6 +125,19 @@ impl Case<'_> {
         }
     }
 
+    /// Whether everything that is pinned to a device lies there.
+    pub(super) fn pins(&self, findings: &mut Vec<Finding>) {
+        for pin in &self.options.pins {
+            let (start, end) = (pin.layers.start, pin.layers.end);
+            let holds = |stage: &Stage| {
+                stage.device == pin.device && stage.layers.start <= start && end <= stage.layers.end
+            };
+            if start >= end || !self.plan.stages.iter().any(holds) {
+                findings.push(Finding::Pinned { device: pin.device.clone(), start, end });
+            }
+        }
+    }
+
     fn unusable(&self, stage: &Stage) -> Option<&'static str> {
         let Some(node) = self.snapshot.node(&stage.device.node) else {
             return Some("there is no such node");

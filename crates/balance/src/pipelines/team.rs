@@ -59,14 +59,14 @@ pub(super) struct Team<'a> {
 
 impl<'a> Team<'a> {
     /// All devices, or, where pools are shared, the chosen ones.
-    pub(super) fn new(context: &'a Context<'a>, chosen: Option<&[usize]>) -> Self {
+    pub(super) fn new(context: &'a Context<'a>, chosen: Option<&[(usize, u64)]>) -> Self {
         let search = Search::new(context);
         let posed = search.posed(0, 0, 0, chosen);
         let tries = search.tries(&posed);
         let layers = context.items.layers();
         let mut units = Vec::new();
         for (device, place) in context.fleet.devices.iter().enumerate() {
-            if chosen.is_some_and(|chosen| !chosen.contains(&device)) {
+            if chosen.is_some_and(|chosen| chosen.iter().all(|choice| choice.0 != device)) {
                 continue;
             }
             let slot = posed.devices.binary_search(&device).ok();

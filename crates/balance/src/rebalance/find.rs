@@ -83,14 +83,9 @@ impl<'a> Finder<'a> {
             }
             finder.must(*to, parts.clone());
         }
-        for pin in &context.options.pins {
-            let at = |index: u32| {
-                usize::try_from(index.saturating_sub(context.items.index(0))).unwrap_or(usize::MAX)
-            };
-            let all = context.items.layers();
-            let layers = at(pin.layers.start).min(all)..at(pin.layers.end).min(all);
-            if let (Some(place), false) = (given.number(&pin.device), layers.is_empty()) {
-                finder.must(place, layers.start + 1..layers.end + 1);
+        for hull in &context.pins.hulls {
+            if let Some(place) = given.number(&hull.named.device) {
+                finder.must(place, hull.layers.start + 1..hull.layers.end + 1);
             }
         }
         finder.choices = finder.choices();

@@ -21,21 +21,34 @@ pub(crate) struct Best {
 }
 
 /// A run of layers on a device, and whether the head lies there.
-type Run = (usize, usize, usize, bool);
+pub(crate) type Run = (usize, usize, usize, bool);
+
+/// Whether a plan is allowed: how many layers the host holds, and the runs behind them.
+type Allowed<'a> = &'a dyn Fn(usize, &[Run]) -> bool;
 
 /// Tries every order of every set of devices with every cut. `order` allows only sequences that keep it.
 pub(crate) fn every_plan(instance: &Instance, order: Option<&[usize]>) -> Best {
+    every_plan_where(instance, order, &|_, _| true)
+}
+
+/// The same among plans that are allowed.
+pub(crate) fn every_plan_where(instance: &Instance, order: Option<&[usize]>, allowed: Allowed<'_>) -> Best {
     let mut best = Best::default();
     let layers = instance.layers.len();
+    let mut weigh = |host: usize, runs: &[Run]| {
+        if allowed(host, runs) {
+            weigh(instance, host, runs, &mut best);
+        }
+    };
     if instance.host.is_some() {
-        weigh(instance, layers, &[], &mut best);
+        weigh(layers, &[]);
         for host in 0..=layers {
             if legal(instance, host) {
-                extend(instance, order, host, host, &mut Vec::new(), &mut best);
+                extend(instance, order, host, host, &mut Vec::new(), &mut weigh);
             }
         }
     } else {
-        extend(instance, order, 0, 0, &mut Vec::new(), &mut best);
+        extend(instance, order, 0, 0, &mut Vec::new(), &mut weigh);
     }
     best
 }
@@ -50,7 +63,7 @@ fn extend(
     host: usize,
     start: usize,
     runs: &mut Vec<Run>,
-    best: &mut Best,
+    weigh: &mut dyn FnMut(usize, &[Run]),
 ) {
     let layers = instance.layers.len();
     if instance.max_devices.is_some_and(|most| runs.len() >= usize::try_from(most).expect("few")) {
@@ -69,7 +82,7 @@ fn extend(
             if end == layers {
                 if end > start || instance.host.is_some() {
                     runs.push((device, start, end, true));
-                    weigh(instance, host, runs, best);
+                    weigh(host, runs);
                     runs.pop();
                 }
                 if instance.host.is_none() {
@@ -78,7 +91,7 @@ fn extend(
             }
             if end > start {
                 runs.push((device, start, end, false));
-                extend(instance, order, host, end, runs, best);
+                extend(instance, order, host, end, runs, weigh);
                 runs.pop();
             }
         }

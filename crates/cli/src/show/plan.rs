@@ -90,11 +90,17 @@ fn head(planned: &Planned, model: &ModelSpec) -> String {
 fn devices(planned: &Planned) -> String {
     let stages = &planned.plan.stages;
     let timed = stages.iter().any(|s| s.seconds.is_some_and(|t| t > 0.0));
+    let several = stages.iter().any(|s| s.pipeline > 0);
     let mut header = vec!["device", "layers", "", "full", "of budget"];
     let mut right = vec![3, 4];
     if timed {
         header.push("time");
         right.push(5);
+    }
+    if several {
+        header.insert(0, "copy");
+        right.iter_mut().for_each(|column| *column += 1);
+        right.push(0);
     }
     let rows: Vec<[String; 5]> = stages
         .iter()
@@ -116,12 +122,16 @@ fn devices(planned: &Planned) -> String {
     };
     let columns = if timed { 5 } else { 4 };
     let others: usize = (0..columns).map(widest).sum::<usize>() + 2 * (columns + 1);
+    let others = if several { others + 6 } else { others };
     let bar_width = width().saturating_sub(others).clamp(8, 32);
     let mut table = table(&header, &right);
     for (stage, [device, layers, full, budget, time]) in stages.iter().zip(rows) {
         let mut row = vec![device, layers, bar(stage, bar_width), full, budget];
         if timed {
             row.push(time);
+        }
+        if several {
+            row.insert(0, stage.pipeline.saturating_add(1).to_string());
         }
         table.add_row(row);
     }
@@ -174,7 +184,15 @@ fn bar(stage: &Stage, width: usize) -> String {
 fn value(planned: &Planned) -> String {
     let plan = &planned.plan;
     let value = plan.value.value;
+    let copies =
+        plan.stages.iter().map(|stage| stage.pipeline).max().map_or(1, |last| last.saturating_add(1));
     let what = match (plan.objective, value) {
+        (Objective::Throughput, Some(s)) if s > 0.0 && copies > 1 => {
+            format!(
+                "{copies} copies side by side: up to {:.1} tokens/s with enough requests at once",
+                1.0 / s
+            )
+        }
         (Objective::Latency, Some(s)) if s > 0.0 => {
             format!("{} per token for one stream, {:.1} tokens/s", seconds(s), 1.0 / s)
         }
@@ -209,7 +227,8 @@ fn host_comes_last(planned: &Planned) -> bool {
         && matches!(planned.plan.objective, Objective::Fit | Objective::Balanced)
 }
 
-fn commands(lines: &Command) -> String {
+/// What to type on which node.
+pub(crate) fn commands(lines: &Command) -> String {
     let mut out = String::new();
     for line in lines.rpc_servers.iter().chain([&lines.server]) {
         // A word that no shell can be given was refused before this.

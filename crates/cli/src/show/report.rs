@@ -16,6 +16,7 @@ pub(crate) fn left_out(planned: &Planned, snapshot: &ClusterSnapshot) -> Vec<Str
         }
         let why = match &stopped.reason {
             StoppedBy::NotNeeded => "no gain",
+            StoppedBy::Pinned { .. } => "everything it could hold is pinned elsewhere",
             StoppedBy::Layer { .. } => "no layer fits",
             StoppedBy::Overhead { .. } => "too small for the engine's own buffers",
             StoppedBy::Drained => "drained",

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_balance::{
-    Assumption, Charges, EngineRules, HostUse, Objective, Optimality, Plan, PlanOptions, PlanValue, Stage,
-    StageCharges, Stopped, Workload,
+    Assumption, Charges, EngineRules, HostUse, Objective, Optimality, Pin, Pipelines, Plan, PlanOptions,
+    PlanValue, Stage, StageCharges, Stopped, Transfers, Workload,
 };
 use plimsoll_cluster::GpuBackend;
 use plimsoll_model::{ContextLength, Footprint, LayerSpec, Request, ResolvedContext};
@@ -13,13 +13,13 @@ use plimsoll_units::{Bytes, BytesPerSec, DeviceId, DeviceRef, NodeId};
 use sha2::{Digest, Sha256};
 
 use super::words::{
-    assumption_text, cache_type, engine, flash, flash_word, objective, objective_word, stopped_text,
-    strategy, strategy_word,
+    AUTO, assumption_text, cache_type, engine, flash, flash_word, objective, objective_word, pipelines,
+    stopped_text, strategy, strategy_word, transfers, transfers_word,
 };
 use super::{
     AssumptionRecord, BasisRecord, ChargesRecord, EngineRecord, FormatError, MOST_LAYERS, ModelRecord,
-    OptimalityRecord, PLAN_FORMAT, PlanFile, ReportRecord, RequestRecord, RunRecord, StageRecord,
-    StoppedRecord, ValueRecord, VariantRecord,
+    OptimalityRecord, PLAN_FORMAT, PinRecord, PipelinesRecord, PlanFile, ReportRecord, RequestRecord,
+    RunRecord, StageRecord, StoppedRecord, ValueRecord, VariantRecord,
 };
 
 /// Everything that a saved plan is made of.
@@ -153,6 +153,13 @@ impl PlanFile {
         })
     }
 
+    /// The model file that the engine's command line names.
+    pub fn model_path(&self) -> Option<String> {
+        // The engine comes after the servers that it asks.
+        let words = shlex::split(&self.commands.last()?.line)?;
+        words.into_iter().skip_while(|word| word != "-m").nth(1)
+    }
+
     /// What was placed.
     ///
     /// # Errors
@@ -284,7 +291,9 @@ impl PlanFile {
             only: request.only.as_ref().map(|nodes| nodes.iter().cloned().collect()),
             caps,
             reserve: request.reserve.map(Bytes::new),
-            ..PlanOptions::default()
+            pins: request.pins.iter().map(PinRecord::to_pin).collect(),
+            pipelines: pipelines(request.pipelines.as_ref())?,
+            transfers: request.transfers.as_deref().map_or(Ok(Transfers::default()), transfers)?,
         })
     }
 }
@@ -332,6 +341,14 @@ fn request_record(saved: &Saved<'_>) -> RequestRecord {
         only: options.only.as_ref().map(|nodes| nodes.iter().cloned().collect()),
         caps: options.caps.iter().map(|(device, cap)| (device.to_string(), cap.get())).collect(),
         reserve: options.reserve.map(Bytes::get),
+        pins: options.pins.iter().map(PinRecord::from_pin).collect(),
+        pipelines: match options.pipelines {
+            Pipelines::One => None,
+            Pipelines::Exactly(count) => Some(PipelinesRecord::Count(count)),
+            Pipelines::Auto => Some(PipelinesRecord::Word(AUTO.to_owned())),
+        },
+        transfers: (options.transfers != Transfers::default())
+            .then(|| transfers_word(options.transfers).to_owned()),
         engine: EngineRecord {
             name: request.engine.name.to_owned(),
             version: match rules.host {
@@ -469,6 +486,18 @@ impl StageRecord {
             slack_bytes: Bytes::new(self.slack_bytes),
             seconds: self.seconds,
         }
+    }
+}
+
+impl PinRecord {
+    fn from_pin(pin: &Pin) -> Self {
+        let DeviceRef { node, device } = pin.device.clone();
+        Self { node, device, layers: [pin.layers.start, pin.layers.end] }
+    }
+
+    fn to_pin(&self) -> Pin {
+        let device = DeviceRef { node: self.node.clone(), device: self.device.clone() };
+        Pin { device, layers: (self.layers[0]..self.layers[1]).into() }
     }
 }
 

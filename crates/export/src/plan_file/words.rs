@@ -1,9 +1,12 @@
 //! The words of a plan file, and sentences for what a plan reports.
 
-use plimsoll_balance::{Assumption, Objective, StoppedBy, Strategy};
+use plimsoll_balance::{Assumption, Objective, Pipelines, StoppedBy, Strategy, Transfers};
 use plimsoll_model::{CacheType, EngineProfile, FlashAttention};
 
-use super::FormatError;
+use super::{FormatError, PipelinesRecord};
+
+/// As many pipelines as pay.
+pub(super) const AUTO: &str = "auto";
 
 pub(super) fn objective(word: &str) -> Result<Objective, FormatError> {
     match word {
@@ -30,6 +33,28 @@ pub(super) fn strategy(word: &str) -> Result<Strategy, FormatError> {
             known: "portfolio, capacity-descending, given-order",
         }),
     }
+}
+
+pub(super) fn pipelines(record: Option<&PipelinesRecord>) -> Result<Pipelines, FormatError> {
+    match record {
+        None => Ok(Pipelines::One),
+        Some(PipelinesRecord::Count(count)) => Ok(Pipelines::Exactly(*count)),
+        Some(PipelinesRecord::Word(word)) if word == AUTO => Ok(Pipelines::Auto),
+        Some(PipelinesRecord::Word(other)) => Err(FormatError::Word {
+            key: "request.pipelines",
+            value: other.to_owned(),
+            known: "a number from 1, auto",
+        }),
+    }
+}
+
+pub(super) fn transfers(word: &str) -> Result<Transfers, FormatError> {
+    let all = [Transfers::Apart, Transfers::Overlapped, Transfers::Added];
+    all.into_iter().find(|transfers| transfers_word(*transfers) == word).ok_or_else(|| FormatError::Word {
+        key: "request.transfers",
+        value: word.to_owned(),
+        known: "apart, overlapped, added",
+    })
 }
 
 pub(super) fn cache_type(key: &'static str, word: &str) -> Result<CacheType, FormatError> {
@@ -89,6 +114,15 @@ pub(super) const fn flash_word(flash: FlashAttention) -> &'static str {
     }
 }
 
+/// The word for how transfers count, in files and on the command line.
+pub const fn transfers_word(transfers: Transfers) -> &'static str {
+    match transfers {
+        Transfers::Apart => "apart",
+        Transfers::Overlapped => "overlapped",
+        Transfers::Added => "added",
+    }
+}
+
 /// Why a device takes no more, in words.
 pub fn stopped_text(reason: &StoppedBy) -> String {
     match reason {
@@ -107,6 +141,7 @@ pub fn stopped_text(reason: &StoppedBy) -> String {
         StoppedBy::FreeUnknown => "what is free there is not known".to_owned(),
         StoppedBy::NotAsked => "its node is not among those to use".to_owned(),
         StoppedBy::DeviceLimit { limit } => format!("no more than {limit} devices may be used"),
+        StoppedBy::Pinned { index, device } => format!("layer {index} is pinned to {device}"),
         StoppedBy::NotNeeded => "more on it would make the plan no better".to_owned(),
     }
 }

@@ -1,0 +1,73 @@
+//! `plimsoll rebalance`.
+
+mod json;
+mod text;
+
+use std::num::NonZeroU32;
+
+use plimsoll::balance::{PlanError, RebalanceError, RebalanceOptions};
+use plimsoll::{MoveError, Rebalanced};
+
+use crate::args::{Cli, RebalanceArgs};
+use crate::failure::{Failure, Outcome};
+use crate::{input, plan, refusal, show};
+
+pub(crate) fn run(args: &RebalanceArgs, cli: &Cli) -> Outcome {
+    plan::keep_what_is_read(&[Some(&args.plan), args.cluster.as_ref()], args.out.as_deref())?;
+    let file = input::read_plan(&args.plan)?;
+    let snapshot = input::open_cluster(args.cluster.as_deref())?;
+    // What this machine has free is measured beside what the plan holds.
+    let snapshot = if args.cluster.is_none() { plimsoll::holding(&snapshot, &file) } else { snapshot };
+    let broken = plimsoll::check(&file, &snapshot).map_err(Failure::input)?.broken;
+    let options = RebalanceOptions {
+        tolerance: args.tolerance,
+        max_concurrent: NonZeroU32::new(args.concurrent).unwrap_or(NonZeroU32::MIN),
+        load_rate: args.load_rate,
+        local_rate: args.local_rate,
+        ..RebalanceOptions::default()
+    };
+    let done = plimsoll::rebalance(&file, &snapshot, &options).map_err(|error| failure(error, args, cli))?;
+    let new = done.planned.to_file(done.command.as_ref()).map_err(Failure::internal)?;
+    if let Some(out) = &args.out {
+        plan::save(out, &new.to_text().map_err(Failure::internal)?)?;
+    }
+    let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
+    let text = match cli.json {
+        true => json::record(args, &done, new, &broken)?,
+        false => text::told(args, &done, &broken, cli.verbose),
+    };
+    match blocked(&done) {
+        None => Ok(text),
+        Some(why) if cli.json => {
+            let _told_in_the_json = why;
+            Err(Failure::Refused { stdout: text, stderr: String::new() })
+        }
+        Some(why) => Err(Failure::Refused { stdout: text, stderr: show::wrap(&why, "  ") }),
+    }
+}
+
+/// Why there is no way to the target.
+fn blocked(done: &Rebalanced) -> Option<String> {
+    let blocked = done.rebalance.schedule.as_ref().err()?;
+    Some(format!("{blocked}; stop the engine and start it anew with the new plan"))
+}
+
+fn failure(error: MoveError, args: &RebalanceArgs, cli: &Cli) -> Failure {
+    if let Some(refused) = error.refusal() {
+        return refusal::Told { refusal: refused, suggestions: &[], request: None }
+            .failure(cli.json, cli.verbose);
+    }
+    match error {
+        MoveError::Rebalance(RebalanceError::Plan(PlanError::NoDevices { stopped })) => {
+            refusal::nothing_usable(&stopped, cli.json)
+        }
+        // It was a good pin when the plan was made: it is the cluster that has changed.
+        MoveError::Rebalance(RebalanceError::Plan(error @ PlanError::Pin { .. })) => {
+            refusal::excluded(&error.to_string(), cli.json)
+        }
+        error @ MoveError::Rebalance(RebalanceError::UnknownDevice { .. }) if args.cluster.is_none() => {
+            Failure::Input(format!("{error}: this machine was looked at, --cluster names others"))
+        }
+        error => Failure::input(error),
+    }
+}

@@ -1,0 +1,98 @@
+//! From a saved plan to a better one.
+
+use std::collections::BTreeMap;
+
+use plimsoll_balance::{PlanError, Rebalance, RebalanceError, RebalanceOptions, Refusal, rebalance_plan};
+use plimsoll_cluster::ClusterSnapshot;
+use plimsoll_export::llama_cpp::{Command, ExportError};
+use plimsoll_export::{FormatError, PlanFile};
+use plimsoll_units::{Bytes, NodeId, PoolId};
+
+use crate::job::Planned;
+
+/// A saved plan, moved to a better one.
+#[derive(Clone, Debug)]
+pub struct Rebalanced {
+    /// What moves, and how.
+    pub rebalance: Rebalance,
+    /// The target with all that the saved plan was made from; it has passed the audit.
+    pub planned: Planned,
+    /// The command line of the target, where the saved plan had one.
+    pub command: Option<Command>,
+    /// Everything that is placed: layers with their key-value cells, input and head.
+    pub total: Bytes,
+}
+
+/// Why a saved plan is not moved. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MoveError {
+    /// The file holds words without a meaning.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// There is nothing to move to, or the plan is not for this cluster.
+    #[error(transparent)]
+    Rebalance(#[from] RebalanceError),
+    /// The target cannot be said in the engine's words.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+}
+
+impl MoveError {
+    /// The refusal, when nothing fits any more.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Rebalance(RebalanceError::Plan(PlanError::DoesNotFit(refusal))) => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
+/// From a saved plan to one that is almost as good as the best in its order of devices, with few bytes moved.
+///
+/// # Errors
+///
+/// The file holds words without a meaning, the plan was made for other devices, or nothing fits any more.
+pub fn rebalance(
+    file: &PlanFile,
+    snapshot: &ClusterSnapshot,
+    options: &RebalanceOptions,
+) -> Result<Rebalanced, MoveError> {
+    let (workload, rules, asked) = (file.workload()?, file.rules()?, file.options()?);
+    let rebalance = rebalance_plan(&file.plan()?, snapshot, &workload, &rules, &asked, options)?;
+    let planned = Planned::instead_of(file, rebalance.target.clone())?;
+    let command = match file.model_path() {
+        Some(path) => planned.command(&path, snapshot)?,
+        None => None,
+    };
+    let footprint = workload.footprints.first();
+    let parts = footprint.into_iter().flat_map(|footprint| {
+        let layers = footprint.layers.iter().map(|layer| layer.resident_bytes());
+        layers.chain([footprint.input_bytes, footprint.head_bytes])
+    });
+    Ok(Rebalanced { total: Bytes::saturating_sum(parts), rebalance, planned, command })
+}
+
+/// The cluster with what a plan in force holds counted as ours: a machine that is looked at while the plan is in force has
+/// so much less free. Never more than what is taken there.
+pub fn holding(snapshot: &ClusterSnapshot, file: &PlanFile) -> ClusterSnapshot {
+    let mut held: BTreeMap<(NodeId, PoolId), Bytes> = BTreeMap::new();
+    for stage in &file.stages {
+        let device = snapshot.node(&stage.node).and_then(|node| node.device(&stage.device));
+        if let Some(device) = device {
+            let parts = [stage.weights_bytes, stage.kv_bytes, stage.overhead_bytes].map(Bytes::new);
+            let sum = held.entry((stage.node.clone(), device.pool.clone())).or_insert(Bytes::ZERO);
+            *sum = sum.saturating_add(Bytes::saturating_sum(parts));
+        }
+    }
+    let mut snapshot = snapshot.clone();
+    for node in &mut snapshot.nodes {
+        let id = node.id.clone();
+        for pool in &mut node.pools {
+            let taken = pool.free.map_or(Bytes::ZERO, |free| pool.total.saturating_sub(free));
+            let ours = held.get(&(id.clone(), pool.id.clone())).copied().unwrap_or(Bytes::ZERO);
+            pool.held = pool.held.max(ours.min(taken));
+        }
+    }
+    snapshot
+}
