@@ -220,7 +220,8 @@ impl ClusterSnapshot {
     }
 }
 
-fn check_node(node: &Node) -> Result<(), SnapshotError> {
+/// What holds of every node of a snapshot.
+pub(crate) fn check_node(node: &Node) -> Result<(), SnapshotError> {
     let mut pools = BTreeSet::new();
     for pool in &node.pools {
         if !pools.insert(&pool.id) {
