@@ -278,14 +278,12 @@ impl Inner {
 /// Whether snapshots show the node differently now.
 fn sweep_one(member: &mut Member, now: Moment, limits: &Limits, events: &mut Vec<ClusterEvent>) -> bool {
     let metrics = &member.metrics;
-    // A node that never was heard of counts from the first sweep that meets it.
-    let silence = metrics.last_heartbeat.map_or_else(Default::default, |last| now.since(last));
-    let status = if silence >= limits.failed_after {
-        NodeStatus::Failed
-    } else if silence >= limits.degraded_after {
-        NodeStatus::Degraded
-    } else {
-        NodeStatus::Active
+    let status = match metrics.last_heartbeat.map(|last| now.since(last)) {
+        // The silence of a node that never was heard of counts from the first sweep that meets it.
+        None => metrics.status,
+        Some(silence) if silence >= limits.failed_after => NodeStatus::Failed,
+        Some(silence) if silence >= limits.degraded_after => NodeStatus::Degraded,
+        Some(_) => NodeStatus::Active,
     };
     let outdated = limits.free_outdated_after.filter(|limit| metrics.has_stale(now, *limit));
     let from = metrics.status;
