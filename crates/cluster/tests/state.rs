@@ -1,5 +1,7 @@
 //! A living cluster: who is there, what is known of them, and what snapshots show.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! Random samples from many threads, impossible ones among them, while others read.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_cluster::{ClusterState, Moment, NodeResources};
