@@ -74,8 +74,11 @@ mod keep;
 mod links;
 mod plan;
 mod price;
+mod rebalance;
 mod refuse;
 mod search;
+mod shed;
+mod skew;
 mod stopped;
 mod workload;
 
@@ -86,6 +89,12 @@ pub use index::ModelIndex;
 pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedBy};
 pub use plimsoll_model::LayerSpec;
 pub use price::{Placement, Priced, price};
+pub use rebalance::{
+    Blocked, Decision, Hold, Hysteresis, InFlight, LinkUse, Piece, PoolPeak, Proposal, Rebalance,
+    RebalanceError, RebalanceOptions, Round, Schedule, Score, Step, TimedStep, Trade, decide,
+};
+pub use shed::{Transfer, shed_load};
+pub use skew::{Share, SkewReport, skew};
 pub use workload::{
     Charges, EngineRules, HostUse, LayerRange, Objective, Pin, Pipelines, PlanOptions, StageCharges,
     Strategy, Transfers, Workload,
