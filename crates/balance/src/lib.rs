@@ -63,8 +63,13 @@
 
 mod assemble;
 mod audit;
+mod balancer;
+mod cluster_index;
+mod config;
 mod context;
 mod core;
+mod distribute;
+mod distribution;
 mod door;
 mod error;
 mod fleet;
@@ -79,10 +84,17 @@ mod refuse;
 mod search;
 mod shed;
 mod skew;
+mod stats;
 mod stopped;
+mod sums;
 mod workload;
 
 pub use audit::{Amount, End, Finding, audit};
+pub use balancer::{DistributeError, LoadBalancer};
+pub use cluster_index::ClusterIndex;
+pub use config::{ConfigError, HostLayers, LoadBalanceConfig};
+pub use distribute::distribute;
+pub use distribution::{Distribution, DistributionPlan, TensorSlice, chunk_distribution_plan};
 pub use door::plan;
 pub use error::{Certificate, PlanError, Refusal, Verdict};
 pub use index::ModelIndex;
@@ -95,6 +107,7 @@ pub use rebalance::{
 };
 pub use shed::{Transfer, shed_load};
 pub use skew::{Share, SkewReport, skew};
+pub use stats::{LoadStats, NotARatio};
 pub use workload::{
     Charges, EngineRules, HostUse, LayerRange, Objective, Pin, Pipelines, PlanOptions, StageCharges,
     Strategy, Transfers, Workload,

@@ -1,5 +1,7 @@
 //! What one machine brings to a cluster, as plain data.
 
+use std::sync::OnceLock;
+
 use plimsoll_units::{Bytes, BytesPerSec, DeviceId, NodeId, PoolId};
 
 use crate::{Accelerator, AcceleratorKind, GpuBackend, MemoryProfile, Presence, SystemProfile};
@@ -237,7 +239,7 @@ impl NodeResources {
         match own {
             Some(own) => pools.extend_from_slice(own),
             None if self.vram.is_zero() => {}
-            None => pools.push(PoolSpec::new(pool_id("gpu0"), self.vram)),
+            None => pools.push(PoolSpec::new(gpu0().1, self.vram)),
         }
         pools
     }
@@ -249,7 +251,7 @@ impl NodeResources {
         let listed =
             own.is_some_and(|own| own.devices.iter().any(|device| device.id.as_str() == DeviceSpec::HOST));
         if !self.system_memory.is_zero() && !listed {
-            devices.push(DeviceSpec::new(device_id(DeviceSpec::HOST), ram(), GpuBackend::Cpu));
+            devices.push(DeviceSpec::new(host(), ram(), GpuBackend::Cpu));
         }
         match own {
             Some(own) => devices.extend_from_slice(&own.devices),
@@ -262,10 +264,11 @@ impl NodeResources {
     fn only_device(&self) -> DeviceSpec {
         // Only NVIDIA's cards have a compute capability; any other card has a Vulkan driver.
         let backend = if self.compute_capability.is_some() { GpuBackend::Cuda } else { GpuBackend::Vulkan };
+        let (id, pool) = gpu0();
         DeviceSpec {
             name: self.gpu_name.clone(),
             compute_capability: self.compute_capability,
-            ..DeviceSpec::new(device_id("gpu0"), pool_id("gpu0"), backend)
+            ..DeviceSpec::new(id, pool, backend)
         }
     }
 
@@ -326,8 +329,22 @@ fn engine_name(accelerator: &Accelerator) -> String {
     format!("{prefix}{}", accelerator.ordinal)
 }
 
+/// The pool of a host's own memory. Every node has one, so the name is made once.
 fn ram() -> PoolId {
-    pool_id(PoolSpec::RAM)
+    static RAM: OnceLock<PoolId> = OnceLock::new();
+    RAM.get_or_init(|| pool_id(PoolSpec::RAM)).clone()
+}
+
+/// The device of a host's own memory.
+fn host() -> DeviceId {
+    static HOST: OnceLock<DeviceId> = OnceLock::new();
+    HOST.get_or_init(|| device_id(DeviceSpec::HOST)).clone()
+}
+
+/// The device that `vram` stands for, and its pool.
+fn gpu0() -> (DeviceId, PoolId) {
+    static GPU0: OnceLock<(DeviceId, PoolId)> = OnceLock::new();
+    GPU0.get_or_init(|| (device_id("gpu0"), pool_id("gpu0"))).clone()
 }
 
 fn pool_id(name: &str) -> PoolId {

@@ -20,7 +20,7 @@ type Ends = (NodeId, NodeId);
 pub(super) struct Inner {
     members: BTreeMap<NodeId, Member>,
     /// Who sits where, for those who told both.
-    machines: BTreeMap<(String, String), NodeId>,
+    machines: BTreeMap<Arc<Identity>, NodeId>,
     links: BTreeMap<Ends, Link>,
     main: Option<NodeId>,
     pub(super) limits: Limits,
@@ -83,9 +83,7 @@ impl Inner {
     pub(super) fn register(&mut self, node: Node, identity: Identity) -> Result<ClusterEvent, RegisterError> {
         let id = node.id.clone();
         check_node(&node).map_err(|source| RegisterError::Unsound { node: id.clone(), source })?;
-        let machine = identity.machine();
-        let earlier_name = machine.as_ref().and_then(|m| self.machines.get(m)).filter(|name| **name != id);
-        let earlier_name = earlier_name.cloned();
+        let earlier_name = self.machines.get(&identity).filter(|name| **name != id).cloned();
         let here = self.members.get(&id);
         let alive = here.is_some_and(|here| here.node.status != NodeStatus::Failed);
         let relation = here.map(|here| here.identity.relation(&identity));
@@ -97,7 +95,7 @@ impl Inner {
         if let Some(main) = main.filter(|_| node.main) {
             return Err(RegisterError::SecondMain { node: id, main: main.clone() });
         }
-        let event = self.put(node, identity, relation, earlier_name);
+        let event = self.put(node, Arc::new(identity), relation, earlier_name);
         self.changed();
         Ok(self.tell(event))
     }
@@ -107,20 +105,19 @@ impl Inner {
         if node.main {
             self.main = Some(node.id.clone());
         }
-        self.members.insert(node.id.clone(), Member::new(node, Identity::default()));
+        self.members.insert(node.id.clone(), Member::new(node, Arc::default()));
     }
 
     /// Puts a machine in its place; all that could be said against it has been.
     fn put(
         &mut self,
         node: Node,
-        identity: Identity,
+        identity: Arc<Identity>,
         relation: Option<Relation>,
         earlier_name: Option<NodeId>,
     ) -> ClusterEvent {
         let id = node.id.clone();
         let is_main = node.main;
-        let machine = identity.machine();
         let mut member = Member::new(node, identity);
         let renamed = earlier_name.as_ref().and_then(|name| self.take_out(name));
         let replaced = self.take_away(&id);
@@ -136,8 +133,8 @@ impl Inner {
         }
         metrics.drained = drained;
         member.show();
-        if let Some(machine) = machine {
-            self.machines.insert(machine, id.clone());
+        if member.identity.is_whole() {
+            self.machines.insert(Arc::clone(&member.identity), id.clone());
         }
         if is_main {
             self.main = Some(id.clone());
@@ -155,10 +152,8 @@ impl Inner {
     /// Takes a machine away; its links stay for the one that takes its place.
     fn take_away(&mut self, id: &NodeId) -> Option<Member> {
         let member = self.members.remove(id)?;
-        if let Some(machine) = member.identity.machine()
-            && self.machines.get(&machine) == Some(id)
-        {
-            self.machines.remove(&machine);
+        if self.machines.get(&member.identity) == Some(id) {
+            self.machines.remove(&member.identity);
         }
         if self.main.as_ref() == Some(id) {
             self.main = None;

@@ -9,7 +9,7 @@ use super::NodeMetrics;
 use crate::{Device, Node, NodeStatus, Pool, SnapshotError};
 
 /// Who a machine is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// Which start of which machine: the kernel draws a new one at every boot.
     pub boot_id: Option<String>,
@@ -92,9 +92,9 @@ impl Identity {
         }
     }
 
-    /// What no two machines share: a start of a kernel at an address.
-    pub(super) fn machine(&self) -> Option<(String, String)> {
-        Some((self.boot_id.clone()?, self.address.clone()?))
+    /// Whether no two machines share it: a start of a kernel at an address.
+    pub(super) fn is_whole(&self) -> bool {
+        self.boot_id.is_some() && self.address.is_some()
     }
 }
 
@@ -108,9 +108,9 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(node: Node, identity: Identity) -> Self {
+    pub(super) fn new(node: Node, identity: Arc<Identity>) -> Self {
         let metrics = Arc::new(NodeMetrics::of(&node));
-        Self { node, identity: Arc::new(identity), metrics }
+        Self { node, identity, metrics }
     }
 
     /// Carries what is measured over to what snapshots show; whether that changes anything there.
