@@ -37,7 +37,7 @@ pub struct ClusterIndex {
     /// Largest first.
     budgets: Vec<Bytes>,
     places: Vec<Place>,
-    /// Whether there are devices that may take layers, with room or without.
+    /// Whether there are nodes that may take layers, with room or without.
     usable: bool,
 }
 
@@ -77,13 +77,13 @@ impl ClusterIndex {
             if node.status == NodeStatus::Failed || node.drained {
                 continue;
             }
+            usable = true;
             let from = found.len();
             for (at, device) in node.devices.iter().enumerate() {
                 if device.is_host() && hosts == HostLayers::Never {
                     continue;
                 }
                 let Some(pool) = node.pool(&device.pool).filter(|pool| pool.free.is_some()) else { continue };
-                usable = true;
                 let budget = pool.budget(Bytes::ZERO).min(device.limit.unwrap_or(Bytes::MAX));
                 if !budget.is_zero() {
                     found.push((Reverse(budget.get()), Place::new(number, at)));
@@ -137,7 +137,7 @@ impl ClusterIndex {
         self.places[rank]
     }
 
-    /// Whether any device may take layers, with room or without.
+    /// Whether any node may take layers, with room or without.
     pub(crate) fn is_usable(&self) -> bool {
         self.usable
     }
@@ -222,12 +222,15 @@ mod tests {
         let named = |name: &str| NodeResources::new(NodeId::new(name).unwrap(), Bytes::ZERO, Bytes::new(10));
         let unknown = named("a").with_devices([pool("p", 5).unmeasured()], [device("d", "p", None)]);
         cluster.register(unknown).unwrap();
-        assert!(!ClusterIndex::new(cluster.snapshot(), HostLayers::Never).is_usable());
-        cluster.register(named("b").with_devices([pool("p", 0)], [device("d", "p", None)])).unwrap();
         let index = ClusterIndex::new(cluster.snapshot(), HostLayers::Never);
         assert!(index.is_usable() && index.budgets().is_empty());
+        cluster.register(named("b").with_devices([pool("p", 0)], [device("d", "p", None)])).unwrap();
+        assert!(ClusterIndex::new(cluster.snapshot(), HostLayers::Never).budgets().is_empty());
         cluster.register(named("c").with_devices([pool("p", 5)], [device("d", "p", None)])).unwrap();
         cluster.drain(&NodeId::new("c").unwrap()).unwrap();
+        let drained = |name: &str| cluster.drain(&NodeId::new(name).unwrap()).unwrap();
         assert!(ClusterIndex::new(cluster.snapshot(), HostLayers::Never).budgets().is_empty());
+        (drained("a"), drained("b"));
+        assert!(!ClusterIndex::new(cluster.snapshot(), HostLayers::Never).is_usable());
     }
 }

@@ -1,12 +1,15 @@
 //! Layers to unlike devices: exact and certified planners, and an independent auditor.
 //!
 //! It decides and never acts: no clock, no files, no memory of earlier calls. It does not know engines by name; what one
-//! may do and what it charges come as [`EngineRules`].
+//! may do and what it charges come as [`EngineRules`]. [`LoadBalancer`] is a handle over a living cluster that holds a
+//! configuration and the plan in force, and asks the free functions; its two calls with a deadline wait in the cluster's
+//! state, and nothing else does.
 //!
 //! # Invariants
 //!
 //! - [`plan()`] is a pure function: the same snapshot, workload, rules and options give the same plan, bit for bit. The
 //!   order in which a snapshot lists its devices makes no difference, except where it was asked for.
+//! - A [`DistributionPlan`] holds every layer once; sizes and weights of its slices are exact sums.
 //! - No plan counts a pool twice, and none holds more than a pool, a device limit or a cap allows.
 //! - A plan's lower bound holds for every order of every set of devices, whatever strategy found the plan. For
 //!   [`Objective::Fit`] and [`Objective::Balanced`] with a main host it is over plans with as few layers on the host as

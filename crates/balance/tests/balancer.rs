@@ -145,10 +145,17 @@ fn devices_without_room_stay_empty_and_break_nothing() {
     assert_eq!(plan.participating_nodes(), [&id("a"), &id("b")]);
 
     let nothing = LoadBalancer::new(cluster(&[("c", 0), ("d", 0)]), LoadBalanceConfig::default()).unwrap();
-    assert!(matches!(nothing.distribute_layers(&layers(&[8])), Err(PlanError::DoesNotFit(_))));
+    assert!(matches!(nothing.distribute_layers(&layers(&[8])), Err(PlanError::NoDevices { .. })));
     assert_eq!(nothing.distribute_layers(&[]).unwrap().total_layers(), 0);
     assert!(!nothing.rebalance());
     assert_eq!(nothing.shed_load(), []);
+    nothing.cluster().drain(&id("c")).unwrap();
+    nothing.cluster().drain(&id("d")).unwrap();
+    assert!(matches!(nothing.distribute_layers(&[]), Err(PlanError::NoDevices { .. })));
+
+    // Smaller than the smallest layer: it holds nothing, and is no reason to give up on the rest.
+    nothing.cluster().register(NodeResources::new(id("f"), Bytes::new(7), Bytes::ZERO)).unwrap();
+    assert!(matches!(nothing.distribute_layers(&layers(&[8])), Err(PlanError::DoesNotFit(_))));
 }
 
 #[test]

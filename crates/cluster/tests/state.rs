@@ -333,6 +333,18 @@ fn memory_is_told_for_each_device_and_summed_over_pools() {
 }
 
 #[test]
+fn memory_beyond_32_bits_is_advertised_as_it_is() {
+    // Counted in 32 bits these would be 1808, 3616 and 1328 MiB.
+    let cluster = ClusterState::new();
+    for (name, mib) in [("a", 10_000_u32), ("b", 20_000), ("c", 30_000)] {
+        cluster.register(NodeResources::new(id(name), Bytes::mib(mib), Bytes::ZERO)).unwrap();
+        let metrics = cluster.metrics(&id(name)).unwrap();
+        assert_eq!(metrics.total().get(), u64::from(mib) * 1024 * 1024);
+        assert_eq!(free(&cluster, name), Some(Bytes::mib(mib)));
+    }
+}
+
+#[test]
 fn drained_nodes_are_not_active() {
     let cluster = ClusterState::new();
     cluster.register(card("a", 24)).unwrap();

@@ -120,7 +120,7 @@ impl Inner {
         let is_main = node.main;
         let mut member = Member::new(node, identity);
         let renamed = earlier_name.as_ref().and_then(|name| self.take_out(name));
-        let replaced = self.take_away(&id);
+        let replaced = relation.and_then(|_| self.take_away(&id));
         let kept = match relation {
             Some(Relation::Same) => replaced,
             None => renamed,

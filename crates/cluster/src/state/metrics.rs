@@ -188,11 +188,19 @@ pub struct NodeMetrics {
     pub(super) last_heartbeat: Option<Moment>,
     pools: Vec<PoolUse>,
     devices: Vec<(DeviceId, usize, Bytes)>,
+    /// `None` until there is a first sample: most of a large cluster may never send one.
+    signals: Option<Box<Signals>>,
+    streaming: BTreeSet<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Signals {
     latency: Signal,
     delivery: Signal,
     throughput: Signal,
-    streaming: BTreeSet<u32>,
 }
+
+static NO_SIGNAL: Signal = Signal { range: None, history: VecDeque::new() };
 
 impl NodeMetrics {
     /// Of a sound node of which nothing was measured yet.
@@ -206,9 +214,7 @@ impl NodeMetrics {
             last_heartbeat: None,
             pools: node.pools.iter().map(PoolUse::declared).collect(),
             devices: node.devices.iter().map(device).collect(),
-            latency: Signal::default(),
-            delivery: Signal::default(),
-            throughput: Signal::default(),
+            signals: None,
             streaming: BTreeSet::new(),
         }
     }
@@ -220,9 +226,7 @@ impl NodeMetrics {
                 pool.clone_from(before);
             }
         }
-        self.latency = earlier.latency;
-        self.delivery = earlier.delivery;
-        self.throughput = earlier.throughput;
+        self.signals = earlier.signals;
         self.streaming = earlier.streaming;
     }
 
@@ -277,17 +281,17 @@ impl NodeMetrics {
 
     /// How long an answer takes, in seconds.
     pub fn latency(&self) -> &Signal {
-        &self.latency
+        self.signals.as_deref().map_or(&NO_SIGNAL, |signals| &signals.latency)
     }
 
     /// Which share of messages arrives.
     pub fn delivery_ratio(&self) -> &Signal {
-        &self.delivery
+        self.signals.as_deref().map_or(&NO_SIGNAL, |signals| &signals.delivery)
     }
 
     /// How many bytes arrive in a second.
     pub fn throughput(&self) -> &Signal {
-        &self.throughput
+        self.signals.as_deref().map_or(&NO_SIGNAL, |signals| &signals.throughput)
     }
 
     /// Layers that are on their way to it.
@@ -367,7 +371,8 @@ impl NodeMetrics {
     ///
     /// Not finite or negative: nothing changes.
     pub fn record_latency(&mut self, seconds: f64) -> Result<(), SampleError> {
-        self.latency.take(possible("latency", seconds)?);
+        let sample = possible("latency", seconds)?;
+        self.signals().latency.take(sample);
         Ok(())
     }
 
@@ -382,7 +387,7 @@ impl NodeMetrics {
         if value > 1.0 {
             return Err(SampleError::AboveOne { what, value });
         }
-        self.delivery.take(value);
+        self.signals().delivery.take(value);
         Ok(())
     }
 
@@ -392,8 +397,13 @@ impl NodeMetrics {
     ///
     /// Not finite or negative: nothing changes.
     pub fn record_throughput(&mut self, bytes_per_second: f64) -> Result<(), SampleError> {
-        self.throughput.take(possible("throughput", bytes_per_second)?);
+        let sample = possible("throughput", bytes_per_second)?;
+        self.signals().throughput.take(sample);
         Ok(())
+    }
+
+    fn signals(&mut self) -> &mut Signals {
+        self.signals.get_or_insert_default()
     }
 
     /// Says which layers are on their way to the node.
