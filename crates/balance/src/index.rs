@@ -139,8 +139,21 @@ impl ModelIndex {
         Some(value)
     }
 
+    /// The layers as a chain.
+    pub(crate) fn chain(&self) -> &Chain {
+        &self.chains[0]
+    }
+
+    /// How many items lie before a layer, one that is begun left out.
+    pub(crate) fn items_at(&self, layer: u32) -> usize {
+        match &self.cuts {
+            Some(cuts) => cuts.partition_point(|&cut| cut <= layer).saturating_sub(1),
+            None => usize::try_from(layer).unwrap_or(usize::MAX).min(self.chains[0].items()),
+        }
+    }
+
     /// How many layers lie before an item.
-    fn layers_at(&self, item: usize) -> u32 {
+    pub(crate) fn layers_at(&self, item: usize) -> u32 {
         match &self.cuts {
             Some(cuts) => cuts[item],
             None => u32::try_from(item).unwrap_or(u32::MAX),

@@ -105,8 +105,9 @@ pub use plan::{Assumption, Optimality, Plan, PlanValue, Stage, Stopped, StoppedB
 pub use plimsoll_model::LayerSpec;
 pub use price::{Placement, Priced, price};
 pub use rebalance::{
-    Blocked, Decision, Hold, Hysteresis, InFlight, LinkUse, Piece, PoolPeak, Proposal, Rebalance,
-    RebalanceError, RebalanceOptions, Round, Schedule, Score, Step, TimedStep, Trade, decide,
+    Blocked, Decision, Hold, Hysteresis, InFlight, InOrder, LinkUse, Piece, PoolPeak, Proposal, Rebalance,
+    RebalanceError, RebalanceOptions, Round, RunMove, Schedule, Score, Step, TimedStep, Trade, decide,
+    moves_in_order, rebalance_plan,
 };
 pub use shed::{Transfer, shed_load};
 pub use skew::{Share, SkewReport, skew};

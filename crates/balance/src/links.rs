@@ -32,7 +32,7 @@ impl Way {
     const USUAL: Self = Self { rate: USUAL.bandwidth, latency: USUAL.latency, assumed: true };
 
     /// How long an activation takes. No link of a sound snapshot has a rate of nothing.
-    fn seconds(self, activation: Bytes) -> f64 {
+    pub(crate) fn seconds(self, activation: Bytes) -> f64 {
         self.latency.as_secs_f64() + self.rate.seconds_for(activation).unwrap_or(0.0)
     }
 }

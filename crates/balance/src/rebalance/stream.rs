@@ -1,0 +1,242 @@
+//! The smallest sum of stage times and hops in a given order, with a price on bytes that have to be sent.
+
+use std::collections::VecDeque;
+
+use super::line::Line;
+use crate::core::{Hops, as_f64};
+
+/// So many prices are tried at most.
+const PRICES: u32 = 48;
+
+/// A line with what its hops cost.
+#[derive(Debug)]
+pub(crate) struct Streams<'a> {
+    line: Line<'a>,
+    hops: &'a Hops,
+    groups: Vec<usize>,
+    /// Which slots of the line given are tried.
+    tried: Vec<usize>,
+    all: usize,
+}
+
+/// A placement, its seconds and what has to be sent for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) ends: Vec<usize>,
+    pub(crate) seconds: f64,
+    pub(crate) moved: u64,
+}
+
+/// What lies behind a state: where its run began, and on which slot the one before lay.
+#[derive(Clone, Copy)]
+struct Back {
+    start: usize,
+    previous: usize,
+}
+
+const NOBODY: usize = usize::MAX;
+
+impl<'a> Streams<'a> {
+    /// Where no more than `limit` slots may be used and there are more, those that hold something already are tried
+    /// first.
+    pub(crate) fn new(line: &Line<'a>, hops: &'a Hops, groups: &[usize], limit: usize) -> Self {
+        let all = line.seats.len();
+        let mut tried: Vec<usize> = (0..all).collect();
+        if limit < all {
+            tried.sort_by_key(|&at| {
+                let seat = &line.seats[at];
+                (seat.must.0 >= seat.must.1, seat.holds.0 >= seat.holds.1, at)
+            });
+            tried.truncate(limit);
+            tried.sort_unstable();
+        }
+        let seats = tried.iter().map(|&at| line.seats[at]).collect();
+        let groups = tried.iter().map(|&at| groups[at]).collect();
+        Self { line: Line { seats, items: line.items }, hops, groups, tried, all }
+    }
+
+    /// The smallest sum of seconds and `price` for every byte that has to be sent; `None` when nothing fits.
+    pub(crate) fn least(&self, price: f64) -> Option<Stream> {
+        let items = self.line.items;
+        let seats = &self.line.seats;
+        // The least cost of every group with so many items placed, and which slot of it was the last.
+        let mut reached: Vec<(usize, Vec<(f64, usize)>)> = Vec::new();
+        let mut backs: Vec<Vec<Back>> = Vec::with_capacity(seats.len());
+        let mut passed_must = false;
+        for (at, seat) in seats.iter().enumerate() {
+            let group = self.groups[at];
+            let arrivals: Vec<(f64, usize)> = (0..items)
+                .map(|start| {
+                    if start == 0 {
+                        let first = if passed_must { f64::INFINITY } else { self.hops.first_hop(group) };
+                        return (first, NOBODY);
+                    }
+                    let ways = reached.iter().map(|(from, least)| {
+                        let (cost, slot) = least[start];
+                        (cost + self.hops.seconds(*from, group), slot)
+                    });
+                    ways.fold((f64::INFINITY, NOBODY), |a, b| if b.0 < a.0 { b } else { a })
+                })
+                .collect();
+            let (least, back) = self.row(at, &arrivals, price);
+            if seat.must.0 < seat.must.1 {
+                // Nothing that skips this slot is an answer.
+                reached.clear();
+                passed_must = true;
+            }
+            match reached.iter_mut().find(|(g, _)| *g == group) {
+                Some((_, best)) => {
+                    for (best, &cost) in best.iter_mut().zip(&least) {
+                        if cost < best.0 {
+                            *best = (cost, at);
+                        }
+                    }
+                }
+                None => reached.push((group, least.iter().map(|&cost| (cost, at)).collect())),
+            }
+            backs.push(back);
+        }
+        let ends = reached.iter().map(|(_, least)| least[items]);
+        let (cost, slot) = ends.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
+        cost.is_finite().then(|| self.backtrack(&backs, slot))
+    }
+
+    /// The least cost with a slot the last one used and so many items placed.
+    fn row(&self, at: usize, arrivals: &[(f64, usize)], price: f64) -> (Vec<f64>, Vec<Back>) {
+        let items = self.line.items;
+        let seat = &self.line.seats[at];
+        let mut back = vec![Back { start: 0, previous: NOBODY }; items + 1];
+        let mut least = vec![f64::INFINITY; items + 1];
+        let (from, until) = if seat.must.0 < seat.must.1 { seat.must } else { (items, 0) };
+        let run =
+            |start, end| self.line.cost(at, start, end) + price * as_f64(self.line.sent(at, start, end));
+        let mut take = |start: usize, end: usize| {
+            let cost = arrivals[start].0 + run(start, end);
+            if end >= until && cost < least[end] {
+                least[end] = cost;
+                back[end] = Back { start, previous: arrivals[start].1 };
+            }
+        };
+        // Up to the item before the last one, what a run takes is a difference of sums: the window only moves forward.
+        let offset = |start: usize| arrivals[start].0 - run(0, start);
+        let mut window: VecDeque<usize> = VecDeque::new();
+        for end in 1..items {
+            let newest = end - 1;
+            if arrivals[newest].0.is_finite() && newest <= from {
+                while window.back().is_some_and(|&start| offset(start) > offset(newest)) {
+                    window.pop_back();
+                }
+                window.push_back(newest);
+            }
+            while window.front().is_some_and(|&start| !self.line.takes(at, start, end)) {
+                window.pop_front();
+            }
+            if let Some(&start) = window.front() {
+                take(start, end);
+            }
+        }
+        // With the last item a run may be lighter or forbidden: every start is looked at.
+        for (start, arrival) in arrivals.iter().enumerate().take(from.saturating_add(1)) {
+            if arrival.0.is_finite() && self.line.takes(at, start, items) {
+                take(start, items);
+            }
+        }
+        (least, back)
+    }
+
+    fn backtrack(&self, backs: &[Vec<Back>], last: usize) -> Stream {
+        let mut runs: Vec<Option<usize>> = vec![None; self.line.seats.len()];
+        let (mut slot, mut end) = (last, self.line.items);
+        while slot != NOBODY {
+            runs[slot] = Some(end);
+            let back = backs[slot][end];
+            (slot, end) = (back.previous, back.start);
+        }
+        let mut reached = 0;
+        let inner: Vec<usize> = runs
+            .iter()
+            .map(|end| {
+                reached = end.unwrap_or(reached);
+                reached
+            })
+            .collect();
+        let seconds = self.seconds(&inner);
+        let moved = self.line.moved(&inner);
+        let mut ends = vec![0; self.all];
+        let mut at = 0;
+        for (slot, end) in ends.iter_mut().enumerate() {
+            while at < self.tried.len() && self.tried[at] <= slot {
+                at += 1;
+            }
+            *end = at.checked_sub(1).map_or(0, |at| inner[at]);
+        }
+        Stream { ends, seconds, moved }
+    }
+
+    fn seconds(&self, ends: &[usize]) -> f64 {
+        let mut previous = None;
+        let mut sum = 0.0;
+        let mut start = 0;
+        for (at, &end) in ends.iter().enumerate() {
+            if start < end {
+                let group = self.groups[at];
+                sum += match previous {
+                    Some(from) => self.hops.seconds(from, group),
+                    None => self.hops.first_hop(group),
+                };
+                sum += self.line.cost(at, start, end);
+                previous = Some(group);
+            }
+            start = end;
+        }
+        sum
+    }
+
+    /// The ends with the fewest bytes to send among those that a price on bytes finds within `bound` seconds.
+    ///
+    /// Prices pick the corners of the lower hull of (bytes, seconds): each next price is the slope between the two corners
+    /// that enclose the bound, so that no corner is passed over. Between corners something better may lie.
+    pub(crate) fn within(&self, bound: f64) -> Option<Vec<usize>> {
+        let mut fast = self.least(0.0).filter(|fast| fast.seconds <= bound)?;
+        let Some(mut few) = self.least(self.dear()) else { return Some(fast.ends) };
+        if few.seconds <= bound {
+            return Some(few.ends);
+        }
+        for _ in 0..PRICES {
+            if few.moved >= fast.moved || few.seconds <= fast.seconds {
+                break;
+            }
+            let price = (few.seconds - fast.seconds) / as_f64(fast.moved - few.moved);
+            let Some(middle) = self.least(price) else { break };
+            let same = |a: &Stream, b: &Stream| a.ends == b.ends;
+            if same(&middle, &fast) || same(&middle, &few) {
+                break;
+            }
+            if middle.seconds <= bound {
+                if middle.moved >= fast.moved {
+                    break;
+                }
+                fast = middle;
+            } else {
+                if middle.moved <= few.moved {
+                    break;
+                }
+                few = middle;
+            }
+        }
+        Some(fast.ends)
+    }
+
+    /// A price under which one byte is worth more than any time that can be saved.
+    fn dear(&self) -> f64 {
+        let all = (0..self.line.seats.len()).map(|at| self.line.cost(at, 0, self.line.items)).sum::<f64>();
+        let hops = self.groups.len() + 1;
+        let longest = self
+            .groups
+            .iter()
+            .flat_map(|&a| self.groups.iter().map(move |&b| (a, b)))
+            .map(|(a, b)| self.hops.seconds(a, b))
+            .fold(0.0, f64::max);
+        (all + longest * as_f64(u64::try_from(hops).unwrap_or(u64::MAX))).max(1e-9)
+    }
+}
