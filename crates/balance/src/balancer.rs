@@ -14,9 +14,10 @@ use crate::distribute::distribute;
 use crate::distribution::{DistributionPlan, chunk_distribution_plan};
 use crate::error::PlanError;
 use crate::plan::Plan;
+use crate::rebalance::{Rebalance, RebalanceError, RebalanceOptions, rebalance_plan};
 use crate::shed::{Transfer, shed_load};
 use crate::skew::{SkewReport, skew};
-use crate::workload::Workload;
+use crate::workload::{EngineRules, PlanOptions, Workload};
 
 /// Why layers were not shared out in time. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -271,6 +272,26 @@ impl LoadBalancer {
         self.cluster.ensure_current(plan.basis)?;
         self.shared().in_force = Some(Arc::new((plan, workload)));
         Ok(())
+    }
+
+    /// From the plan in force to a better one with few bytes moved: see [`rebalance_plan`](crate::rebalance_plan). `None`
+    /// without a plan in force.
+    ///
+    /// The state must have been told what the plan holds ([`NodeMetrics::record_held`](plimsoll_cluster::NodeMetrics)),
+    /// for a budget is what may lie somewhere in all.
+    ///
+    /// # Errors
+    ///
+    /// Whatever [`rebalance_plan`](crate::rebalance_plan) refuses.
+    pub fn rebalance_plan(
+        &self,
+        rules: &EngineRules,
+        plan_options: &PlanOptions,
+        options: &RebalanceOptions,
+    ) -> Result<Option<Rebalance>, RebalanceError> {
+        let Some(in_force) = self.shared().in_force.clone() else { return Ok(None) };
+        let (plan, workload) = &*in_force;
+        rebalance_plan(plan, &self.cluster.snapshot(), workload, rules, plan_options, options).map(Some)
     }
 
     /// From which generation the plan in force was computed; `None` without one.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use expect_test::expect;
 use plimsoll_balance::{
-    Certificate, ConfigError, DistributeError, DistributionPlan, HostLayers, LayerSpec, LoadBalanceConfig,
-    LoadBalancer, LoadStats, PlanError, Strategy, Verdict, chunk_distribution_plan,
+    Certificate, ConfigError, DistributeError, DistributionPlan, EngineRules, HostLayers, LayerSpec,
+    LoadBalanceConfig, LoadBalancer, LoadStats, Objective, PlanError, PlanOptions, RebalanceOptions,
+    Strategy, Verdict, chunk_distribution_plan,
 };
 use plimsoll_cluster::{ClusterState, Moment, NodeResources};
 use plimsoll_profile::{
@@ -429,6 +430,26 @@ fn layers_are_named_where_a_distribution_is_in_force() {
     assert_eq!((transfers[0].bytes, transfers[0].layers.clone()), (Bytes::new(20), Some(8..10)));
     assert!(balancer.retire() && !balancer.retire());
     assert_eq!(balancer.shed_load()[0].layers, None);
+}
+
+#[test]
+fn a_distribution_in_force_is_rebalanced_with_few_bytes_moved() {
+    let balancer = balancer(&[("a", 100), ("b", 100)]);
+    let options = RebalanceOptions { tolerance: 0.0, ..RebalanceOptions::default() };
+    let balanced = PlanOptions { objective: Objective::Balanced, ..PlanOptions::default() };
+    let better = || balancer.rebalance_plan(&EngineRules::none(), &balanced, &options).unwrap();
+    assert!(better().is_none());
+    balancer.adopt(&balancer.distribute_layers(&layers(&[10; 12])).unwrap()).unwrap();
+    for (name, bytes) in [("a", 100), ("b", 20)] {
+        let held = |m: &mut plimsoll_cluster::NodeMetrics| {
+            m.record_held(&gpu0(), Bytes::new(bytes))?;
+            m.record_used(&gpu0(), Bytes::new(bytes), Moment::START)
+        };
+        balancer.cluster().update_metrics(&id(name), held).unwrap().unwrap();
+    }
+    let target = better().unwrap().target;
+    let lies: Vec<_> = target.stages.iter().map(|stage| stage.layers.clone()).collect();
+    assert_eq!(lies, [0..6, 6..12]);
 }
 
 #[test]
