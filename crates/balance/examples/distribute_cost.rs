@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let id = NodeId::new(format!("n{number:05}"))?;
             cluster.register(NodeResources::new(id, Bytes::new(bytes), Bytes::ZERO))?;
         }
-        let mean = room * 10 / 16 / 10_000;
+        let mean = room * 3 / 10 / 10_000;
         let layers: Vec<LayerSpec> = (0..10_000)
             .map(|i| LayerSpec::of_weights(i, Bytes::new(mean / 2 + random.below(mean))))
             .collect();
@@ -57,6 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let index = ClusterIndex::new(Arc::clone(&snapshot), HostLayers::Never);
         let model = ModelIndex::new(&layers)?;
         let balancer = LoadBalancer::new(cluster, LoadBalanceConfig::default())?;
+        let sums = timed(|| drop(black_box(ModelIndex::new(black_box(&layers)))));
         let plan = distribute(&index, &layers, Strategy::CapacityDescending)?;
         println!("10000 layers on {} of {nodes} nodes, median and p5:", plan.distributions().len());
         let mut ends = Vec::new();
@@ -64,6 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             black_box(model.fit_in_order(black_box(index.budgets()), &mut ends));
         });
         println!("  boundaries, all prepared       {warm:.1?}");
+        println!("  sums of the layers             {sums:.1?}");
         let full = timed(|| drop(black_box(balancer.distribute_layers(black_box(&layers)))));
         println!("  whole plan, cluster prepared   {full:.1?}");
         let cold = timed(|| {

@@ -38,21 +38,27 @@ impl Sums {
         let Some(first) = layers.first().map(|layer| layer.index) else { return Some(Self::default()) };
         let count = u32::try_from(layers.len()).ok()?;
         first.checked_add(count)?;
+        let (mut sound, mut anywhere) = (true, true);
+        let (mut taken, mut counted) = (0_u64, 0_u64);
         let mut bytes = Vec::with_capacity(layers.len() + 1);
-        let mut weights = Vec::with_capacity(layers.len() + 1);
-        let (mut taken, mut counted, mut sound, mut anywhere) = (0_u64, 0_u64, true, true);
-        bytes.push(0);
-        weights.push(0);
-        for (layer, index) in layers.iter().zip(first..) {
-            let (takes, over) = layer.weights_bytes.get().overflowing_add(layer.kv_bytes.get());
-            let (next, above) = taken.overflowing_add(takes);
-            let (more, beyond) = counted.overflowing_add(layer.num_weights);
-            sound &= !over && !above && !beyond && layer.index == index;
+        bytes.push(taken);
+        // Two passes without a branch are faster than one that stops at the first fault.
+        bytes.extend(layers.iter().zip(first..=u32::MAX).map(|(layer, index)| {
+            let (takes, too_much) = layer.weights_bytes.get().overflowing_add(layer.kv_bytes.get());
+            let (next, over) = taken.overflowing_add(takes);
+            sound &= !too_much & !over & (layer.index == index);
             anywhere &= layer.cut_after;
-            (taken, counted) = (next, more);
-            bytes.push(taken);
-            weights.push(counted);
-        }
+            taken = next;
+            taken
+        }));
+        let mut weights = Vec::with_capacity(layers.len() + 1);
+        weights.push(counted);
+        weights.extend(layers.iter().map(|layer| {
+            let (next, over) = counted.overflowing_add(layer.num_weights);
+            sound &= !over;
+            counted = next;
+            counted
+        }));
         let cuts = (!anywhere).then(|| legal_cuts(layers));
         sound.then_some(Self { first, bytes, weights, cuts })
     }

@@ -117,6 +117,8 @@ proptest! {
                 prop_assert!(!fits, "{}", refusal);
                 prop_assert!(matches!(refusal.verdict, Verdict::ProvenInfeasible(_)));
             }
+            // A card of nothing is no device.
+            Err(PlanError::NoDevices { .. }) => prop_assert!(budgets.iter().all(|budget| *budget == 0)),
             Err(error) => prop_assert!(false, "{error:?}"),
         }
     }
