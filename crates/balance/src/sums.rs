@@ -17,9 +17,40 @@ pub(crate) struct Sums {
     first: u32,
     /// One more entry than there are layers, except without any.
     bytes: Vec<u64>,
-    weights: Vec<u64>,
+    weights: Weights,
     /// For each number of layers, the most that end in a legal cut; `None` where every number does.
     cuts: Option<Box<[u32]>>,
+}
+
+/// How many weights layers have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Weights {
+    /// All as many.
+    Each(u64),
+    /// Prefix sums, one more than there are layers.
+    Sums(Vec<u64>),
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self::Each(0)
+    }
+}
+
+impl Weights {
+    /// `None` when they add up to too much.
+    fn of(layers: &[LayerSpec]) -> Option<Self> {
+        let (mut counted, mut sound) = (0_u64, true);
+        let mut sums = Vec::with_capacity(layers.len() + 1);
+        sums.push(counted);
+        sums.extend(layers.iter().map(|layer| {
+            let (next, over) = counted.overflowing_add(layer.num_weights);
+            sound &= !over;
+            counted = next;
+            counted
+        }));
+        sound.then_some(Self::Sums(sums))
+    }
 }
 
 impl Sums {
@@ -35,30 +66,31 @@ impl Sums {
 
     /// `None` when the layers do not follow each other, or add up to too much.
     fn in_a_row(layers: &[LayerSpec]) -> Option<Self> {
-        let Some(first) = layers.first().map(|layer| layer.index) else { return Some(Self::default()) };
+        let Some(LayerSpec { index: first, num_weights, .. }) = layers.first().copied() else {
+            return Some(Self::default());
+        };
         let count = u32::try_from(layers.len()).ok()?;
         first.checked_add(count)?;
-        let (mut sound, mut anywhere) = (true, true);
-        let (mut taken, mut counted) = (0_u64, 0_u64);
+        let (mut sound, mut anywhere, mut alike) = (true, true, true);
+        let mut taken = 0_u64;
         let mut bytes = Vec::with_capacity(layers.len() + 1);
         bytes.push(taken);
-        // Two passes without a branch are faster than one that stops at the first fault.
+        // A pass without a branch is faster than one that stops at the first fault.
         bytes.extend(layers.iter().zip(first..=u32::MAX).map(|(layer, index)| {
             let (takes, too_much) = layer.weights_bytes.get().overflowing_add(layer.kv_bytes.get());
             let (next, over) = taken.overflowing_add(takes);
             sound &= !too_much & !over & (layer.index == index);
             anywhere &= layer.cut_after;
+            alike &= layer.num_weights == num_weights;
             taken = next;
             taken
         }));
-        let mut weights = Vec::with_capacity(layers.len() + 1);
-        weights.push(counted);
-        weights.extend(layers.iter().map(|layer| {
-            let (next, over) = counted.overflowing_add(layer.num_weights);
-            sound &= !over;
-            counted = next;
-            counted
-        }));
+        let weights = if alike {
+            num_weights.checked_mul(u64::from(count))?;
+            Weights::Each(num_weights)
+        } else {
+            Weights::of(layers)?
+        };
         let cuts = (!anywhere).then(|| legal_cuts(layers));
         sound.then_some(Self { first, bytes, weights, cuts })
     }
@@ -74,10 +106,14 @@ impl Sums {
             (Some(before), Some(all)) => all.saturating_sub(*before),
             _ => 0,
         };
+        let layers = u64::try_from(end.saturating_sub(start)).unwrap_or(u64::MAX);
         TensorSlice {
             layer_range: self.index(start)..self.index(end),
             size: Bytes::new(between(&self.bytes)),
-            num_weights: between(&self.weights),
+            num_weights: match &self.weights {
+                Weights::Each(each) => each.saturating_mul(layers),
+                Weights::Sums(sums) => between(sums),
+            },
         }
     }
 

@@ -190,6 +190,11 @@ fn layers_come_in_any_order_and_each_exactly_once() {
     assert_eq!(error.to_string(), "layer 8 is missing: 9 follows 7");
     let error = balancer.distribute_layers(&layers(&[u64::MAX, 1])).unwrap_err();
     assert_eq!(error, PlanError::Overflow { what: "layers" });
+    let mut heavy = layers(&[1, 1, 1]);
+    heavy.iter_mut().for_each(|layer| layer.num_weights = u64::MAX / 2);
+    assert_eq!(balancer.distribute_layers(&heavy).unwrap_err(), PlanError::Overflow { what: "layers" });
+    let whole = balancer.distribute_layers(&heavy[..2]).unwrap();
+    assert_eq!(whole.distributions().next().unwrap().num_weights(), u64::MAX - 1);
     let end = LayerSpec::of_weights(u32::MAX, Bytes::new(1));
     assert!(balancer.distribute_layers(&[end]).is_err());
 }

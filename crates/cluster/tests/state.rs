@@ -411,6 +411,30 @@ fn resources_that_do_not_hold_together_are_refused() {
     let error = cluster.register(card("a", 0).with_devices([too_free], [device])).unwrap_err();
     assert!(matches!(error, RegisterError::Unsound { source: SnapshotError::FreeAboveTotal { .. }, .. }));
 
+    // However many there are.
+    for count in [2, 20] {
+        let pool = |n: u32| PoolSpec::new(PoolId::new(format!("p{n}")).unwrap(), Bytes::gib(1));
+        let device = |n: u32| {
+            let id = DeviceId::new(format!("d{n}")).unwrap();
+            DeviceSpec::new(id, pool(n).id, GpuBackend::Cuda)
+        };
+        let node = |pools: Vec<PoolSpec>, devices: Vec<DeviceSpec>| {
+            let many = ClusterState::new();
+            many.register(card("a", 0).with_devices(pools, devices)).map_err(|error| match error {
+                RegisterError::Unsound { source, .. } => source,
+                error => panic!("{error:?}"),
+            })
+        };
+        let (pools, devices): (Vec<_>, Vec<_>) = (0..count).map(|n| (pool(n), device(n))).unzip();
+        assert!(node(pools.clone(), devices.clone()).is_ok());
+        let twice = [pools.clone(), vec![pool(count - 1)]].concat();
+        assert!(matches!(node(twice, devices.clone()), Err(SnapshotError::PoolTwice { .. })));
+        let twice = [devices.clone(), vec![device(count - 1)]].concat();
+        assert!(matches!(node(pools.clone(), twice), Err(SnapshotError::DeviceTwice { .. })));
+        let nowhere = [devices, vec![device(count)]].concat();
+        assert!(matches!(node(pools, nowhere), Err(SnapshotError::NoSuchPool { .. })));
+    }
+
     cluster.register(card("a", 24).as_main()).unwrap();
     let error = cluster.register(card("b", 24).as_main()).unwrap_err();
     assert_eq!(error.to_string(), "'b' is to run the engine, and so is 'a'; one node does");
