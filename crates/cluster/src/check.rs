@@ -252,7 +252,7 @@ impl<'a, T: Ord> Seen<'a, T> {
 
     fn contains(&self, id: &T) -> bool {
         match self {
-            Self::Few(ids, count) => ids[..*count].iter().any(|seen| *seen == Some(id)),
+            Self::Few(ids, count) => ids[..*count].contains(&Some(id)),
             Self::Many(ids) => ids.contains(id),
         }
     }

@@ -19,8 +19,8 @@ type Ends = (NodeId, NodeId);
 #[derive(Debug)]
 pub(super) struct Inner {
     members: BTreeMap<NodeId, Member>,
-    /// Who sits where, for those who told both.
-    machines: BTreeMap<Arc<Identity>, NodeId>,
+    /// Who sits where, by [`Identity::short`].
+    machines: BTreeMap<u64, NodeId>,
     links: BTreeMap<Ends, Link>,
     main: Option<NodeId>,
     pub(super) limits: Limits,
@@ -83,7 +83,7 @@ impl Inner {
     pub(super) fn register(&mut self, node: Node, identity: Identity) -> Result<ClusterEvent, RegisterError> {
         let id = node.id.clone();
         check_node(&node).map_err(|source| RegisterError::Unsound { node: id.clone(), source })?;
-        let earlier_name = self.machines.get(&identity).filter(|name| **name != id).cloned();
+        let earlier_name = self.name_of(&identity).filter(|name| **name != id).cloned();
         let here = self.members.get(&id);
         let alive = here.is_some_and(|here| here.node.status != NodeStatus::Failed);
         let relation = here.map(|here| here.identity.relation(&identity));
@@ -98,6 +98,12 @@ impl Inner {
         let event = self.put(node, Arc::new(identity), relation, earlier_name);
         self.changed();
         Ok(self.tell(event))
+    }
+
+    /// What a machine is called that told who it is.
+    fn name_of(&self, identity: &Identity) -> Option<&NodeId> {
+        let name = self.machines.get(&identity.short()?)?;
+        self.members.get(name).is_some_and(|member| *member.identity == *identity).then_some(name)
     }
 
     /// Puts a node of a sound snapshot in its place, as it is.
@@ -133,8 +139,8 @@ impl Inner {
         }
         metrics.drained = drained;
         member.show();
-        if member.identity.is_whole() {
-            self.machines.insert(Arc::clone(&member.identity), id.clone());
+        if let Some(short) = member.identity.short() {
+            self.machines.insert(short, id.clone());
         }
         if is_main {
             self.main = Some(id.clone());
@@ -152,8 +158,10 @@ impl Inner {
     /// Takes a machine away; its links stay for the one that takes its place.
     fn take_away(&mut self, id: &NodeId) -> Option<Member> {
         let member = self.members.remove(id)?;
-        if self.machines.get(&member.identity) == Some(id) {
-            self.machines.remove(&member.identity);
+        if let Some(short) = member.identity.short()
+            && self.machines.get(&short) == Some(id)
+        {
+            self.machines.remove(&short);
         }
         if self.main.as_ref() == Some(id) {
             self.main = None;

@@ -1,5 +1,6 @@
 //! One machine of a living cluster, and who it is.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use plimsoll_profile::{DeviceSpec, NodeResources, PoolSpec};
@@ -9,7 +10,7 @@ use super::NodeMetrics;
 use crate::{Device, Node, NodeStatus, Pool, SnapshotError};
 
 /// Who a machine is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Which start of which machine: the kernel draws a new one at every boot.
     pub boot_id: Option<String>,
@@ -92,9 +93,13 @@ impl Identity {
         }
     }
 
-    /// Whether no two machines share it: a start of a kernel at an address.
-    pub(super) fn is_whole(&self) -> bool {
-        self.boot_id.is_some() && self.address.is_some()
+    /// A short form of what no two machines share: a start of a kernel at an address. Whoever finds something under it
+    /// compares the identities as well.
+    pub(super) fn short(&self) -> Option<u64> {
+        let (boot_id, address) = (self.boot_id.as_ref()?, self.address.as_ref()?);
+        let mut hasher = DefaultHasher::new();
+        (boot_id, address).hash(&mut hasher);
+        Some(hasher.finish())
     }
 }
 
