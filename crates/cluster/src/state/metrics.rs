@@ -1,136 +1,14 @@
 //! What is measured of one node.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use plimsoll_units::{Bytes, DeviceId, NodeId, PoolId};
 
 use super::Moment;
+use super::sample::{SampleError, possible};
+use super::signal::Signal;
 use crate::{Node, NodeStatus, Pool};
-
-/// How much a new sample counts in an average.
-const ALPHA: f64 = 0.1;
-
-/// How many samples are remembered.
-const REMEMBERED: usize = 32;
-
-/// A sample that cannot be true. What was known before stays, with its age.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SampleError {
-    /// NaN or infinite.
-    #[error("a {what} of {value} is no number")]
-    NotFinite {
-        /// What was measured.
-        what: &'static str,
-        /// The sample.
-        value: f64,
-    },
-    /// Less than nothing.
-    #[error("a {what} of {value} is negative")]
-    Negative {
-        /// What was measured.
-        what: &'static str,
-        /// The sample.
-        value: f64,
-    },
-    /// A share of more than all.
-    #[error("a {what} of {value} is more than everything (1)")]
-    AboveOne {
-        /// What was measured.
-        what: &'static str,
-        /// The sample.
-        value: f64,
-    },
-    /// More than there is.
-    #[error("{} {what} in pool '{pool}', which has {} in all", .bytes.exact(), .total.exact())]
-    AboveTotal {
-        /// What is said of the bytes: `free`, `used`, `held`.
-        what: &'static str,
-        /// The pool.
-        pool: PoolId,
-        /// The sample.
-        bytes: Bytes,
-        /// All of the pool.
-        total: Bytes,
-    },
-    /// The node has no such pool.
-    #[error("node '{node}' has no pool '{pool}'")]
-    UnknownPool {
-        /// The node.
-        node: NodeId,
-        /// What was named.
-        pool: PoolId,
-    },
-    /// A newer sample is already there.
-    #[error("a sample of pool '{pool}' from {at}, after one from {newest}")]
-    Outdated {
-        /// The pool.
-        pool: PoolId,
-        /// When the sample was taken.
-        at: Moment,
-        /// When the newest one was.
-        newest: Moment,
-    },
-}
-
-/// One quantity over time: its last value, its extremes, a moving average, and the last 32 samples.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Signal {
-    range: Option<Range>,
-    history: VecDeque<f64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Range {
-    min: f64,
-    max: f64,
-    average: f64,
-}
-
-impl Signal {
-    /// The newest sample.
-    pub fn last(&self) -> Option<f64> {
-        self.history.back().copied()
-    }
-
-    /// The smallest sample ever.
-    pub fn min(&self) -> Option<f64> {
-        self.range.map(|range| range.min)
-    }
-
-    /// The largest sample ever.
-    pub fn max(&self) -> Option<f64> {
-        self.range.map(|range| range.max)
-    }
-
-    /// The moving average: the first sample whole, then a tenth of each new one.
-    pub fn average(&self) -> Option<f64> {
-        self.range.map(|range| range.average)
-    }
-
-    /// The last samples, at most 32, the oldest first.
-    pub fn history(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
-        self.history.iter().copied()
-    }
-
-    /// A sample that was checked.
-    fn take(&mut self, sample: f64) {
-        self.range = Some(match self.range {
-            None => Range { min: sample, max: sample, average: sample },
-            Some(range) => Range {
-                min: range.min.min(sample),
-                max: range.max.max(sample),
-                // Weighted, so that the average of finite samples is finite and lies between them.
-                average: (1.0 - ALPHA) * range.average + ALPHA * sample,
-            },
-        });
-        if self.history.len() == REMEMBERED {
-            self.history.pop_front();
-        }
-        self.history.push_back(sample);
-    }
-}
 
 /// How much of one pool is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,7 +78,7 @@ struct Signals {
     throughput: Signal,
 }
 
-static NO_SIGNAL: Signal = Signal { range: None, history: VecDeque::new() };
+static NO_SIGNAL: Signal = Signal::new();
 
 impl NodeMetrics {
     /// Of a sound node of which nothing was measured yet.
@@ -427,15 +305,4 @@ impl NodeMetrics {
     pub(super) fn has_stale(&self, now: Moment, older_than: Duration) -> bool {
         self.pools.iter().any(|p| p.free.is_some() && p.age(now).is_some_and(|age| age >= older_than))
     }
-}
-
-fn possible(what: &'static str, value: f64) -> Result<f64, SampleError> {
-    if !value.is_finite() {
-        return Err(SampleError::NotFinite { what, value });
-    }
-    if value < 0.0 {
-        return Err(SampleError::Negative { what, value });
-    }
-    // A zero may come with a sign.
-    Ok(value.abs())
 }

@@ -6,6 +6,8 @@ mod limits;
 mod member;
 mod metrics;
 mod moment;
+mod sample;
+mod signal;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,8 +23,10 @@ use inner::Inner;
 pub use event::ClusterEvent;
 pub use limits::{Limits, LimitsError};
 pub use member::{Identity, RegisterError};
-pub use metrics::{MemoryUse, NodeMetrics, PoolUse, SampleError, Signal};
+pub use metrics::{MemoryUse, NodeMetrics, PoolUse};
 pub use moment::Moment;
+pub use sample::SampleError;
+pub use signal::Signal;
 
 /// Why a call changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
