@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_balance::{
-    ClusterIndex, HostLayers, LayerSpec, LoadBalanceConfig, LoadBalancer, ModelIndex, Strategy, distribute,
+    HostLayers, LayerSpec, LoadBalanceConfig, LoadBalancer, ModelIndex, SnapshotIndex, Strategy, distribute,
 };
 use plimsoll_cluster::{ClusterState, NodeResources};
 use plimsoll_units::{Bytes, NodeId};
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .map(|i| LayerSpec::of_weights(i, Bytes::new(mean / 2 + random.below(mean))))
             .collect();
         let snapshot = cluster.snapshot();
-        let index = ClusterIndex::new(Arc::clone(&snapshot), HostLayers::Never);
+        let index = SnapshotIndex::new(Arc::clone(&snapshot), HostLayers::Never);
         let model = ModelIndex::new(&layers)?;
         let balancer = LoadBalancer::new(cluster, LoadBalanceConfig::default())?;
         let sums = timed(|| drop(black_box(ModelIndex::new(black_box(&layers)))));
@@ -69,11 +69,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let full = timed(|| drop(black_box(balancer.distribute_layers(black_box(&layers)))));
         println!("  whole plan, cluster prepared   {full:.1?}");
         let cold = timed(|| {
-            let index = ClusterIndex::new(Arc::clone(&snapshot), HostLayers::Never);
+            let index = SnapshotIndex::new(Arc::clone(&snapshot), HostLayers::Never);
             drop(black_box(distribute(&index, black_box(&layers), Strategy::Portfolio)));
         });
         println!("  whole plan, nothing prepared   {cold:.1?}");
-        let index = timed(|| drop(black_box(ClusterIndex::new(Arc::clone(&snapshot), HostLayers::Never))));
+        let index = timed(|| drop(black_box(SnapshotIndex::new(Arc::clone(&snapshot), HostLayers::Never))));
         println!("  of that, the cluster           {index:.1?}");
     }
     Ok(())

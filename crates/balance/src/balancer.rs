@@ -8,7 +8,6 @@ use plimsoll_model::LayerSpec;
 use plimsoll_profile::{ExecutionBackend, RuntimeProfile, SystemProfile};
 use plimsoll_units::Generation;
 
-use crate::cluster_index::ClusterIndex;
 use crate::config::{ConfigError, HostLayers, LoadBalanceConfig};
 use crate::distribute::distribute;
 use crate::distribution::{DistributionPlan, chunk_distribution_plan};
@@ -17,6 +16,7 @@ use crate::plan::Plan;
 use crate::rebalance::{Rebalance, RebalanceError, RebalanceOptions, rebalance_plan};
 use crate::shed::{Transfer, shed_load};
 use crate::skew::{SkewReport, skew};
+use crate::snapshot_index::SnapshotIndex;
 use crate::workload::{EngineRules, PlanOptions, Workload};
 
 /// Why layers were not shared out in time. Nothing has changed.
@@ -74,7 +74,7 @@ pub struct LoadBalancer {
 struct Shared {
     config: LoadBalanceConfig,
     /// The last cluster that was sorted.
-    index: Option<Arc<ClusterIndex>>,
+    index: Option<Arc<SnapshotIndex>>,
     in_force: Option<Arc<(Plan, Workload)>>,
 }
 
@@ -131,14 +131,14 @@ impl LoadBalancer {
     }
 
     /// The devices of a snapshot, sorted; kept until the cluster changes.
-    fn index(&self, snapshot: &Arc<ClusterSnapshot>) -> Arc<ClusterIndex> {
+    fn index(&self, snapshot: &Arc<ClusterSnapshot>) -> Arc<SnapshotIndex> {
         if let Some(index) = &self.shared().index
             && Arc::ptr_eq(index.snapshot(), snapshot)
         {
             return Arc::clone(index);
         }
         // Sorted outside the lock: another thread may do the same, to the same end.
-        let index = Arc::new(ClusterIndex::new(Arc::clone(snapshot), HostLayers::Never));
+        let index = Arc::new(SnapshotIndex::new(Arc::clone(snapshot), HostLayers::Never));
         self.shared().index = Some(Arc::clone(&index));
         index
     }
@@ -168,7 +168,7 @@ impl LoadBalancer {
             Err(PlanError::NoDevices { .. } | PlanError::DoesNotFit(_))
                 if hosts == HostLayers::LastResort =>
             {
-                distribute(&ClusterIndex::new(Arc::clone(snapshot), hosts), layers, strategy)
+                distribute(&SnapshotIndex::new(Arc::clone(snapshot), hosts), layers, strategy)
             }
             result => result,
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use plimsoll_cluster::ClusterSnapshot;
 use plimsoll_model::LayerSpec;
 
-use crate::cluster_index::{ClusterIndex, Place};
 use crate::config::HostLayers;
 use crate::distribution::{DistributionPlan, plain_footprint};
 use crate::door::plan;
 use crate::error::PlanError;
+use crate::snapshot_index::{Place, SnapshotIndex};
 use crate::sums::Sums;
 use crate::workload::{EngineRules, Objective, PlanOptions, Strategy, Workload};
 
@@ -23,7 +23,7 @@ use crate::workload::{EngineRules, Objective, PlanOptions, Strategy, Workload};
 /// Layers may come in any order. Without layers the plan is empty, but somebody has to be there.
 ///
 /// ```
-/// use plimsoll_balance::{ClusterIndex, HostLayers, LayerSpec, Strategy, distribute};
+/// use plimsoll_balance::{SnapshotIndex, HostLayers, LayerSpec, Strategy, distribute};
 /// use plimsoll_cluster::{ClusterState, NodeResources};
 /// use plimsoll_units::{Bytes, NodeId};
 ///
@@ -31,7 +31,7 @@ use crate::workload::{EngineRules, Objective, PlanOptions, Strategy, Workload};
 /// for (name, bytes) in [("a", 6), ("b", 5)] {
 ///     cluster.register(NodeResources::new(NodeId::new(name)?, Bytes::new(bytes), Bytes::ZERO))?;
 /// }
-/// let index = ClusterIndex::new(cluster.snapshot(), HostLayers::Never);
+/// let index = SnapshotIndex::new(cluster.snapshot(), HostLayers::Never);
 /// let layers: Vec<_> = (0..).zip([5, 3, 3]).map(|(i, n)| LayerSpec::of_weights(i, Bytes::new(n))).collect();
 /// // The larger device first would leave 1 byte there and 6 for the smaller one.
 /// assert!(distribute(&index, &layers, Strategy::CapacityDescending).is_err());
@@ -44,7 +44,7 @@ use crate::workload::{EngineRules, Objective, PlanOptions, Strategy, Workload};
 ///
 /// Repeated or missing layers, no device that may take any, or layers that do not fit: then what is proven of that.
 pub fn distribute(
-    index: &ClusterIndex,
+    index: &SnapshotIndex,
     layers: &[LayerSpec],
     strategy: Strategy,
 ) -> Result<DistributionPlan, PlanError> {
@@ -72,7 +72,7 @@ pub fn distribute(
 
 /// By the whole search, which says what is proven where it finds nothing.
 fn searched(
-    index: &ClusterIndex,
+    index: &SnapshotIndex,
     layers: &[LayerSpec],
     strategy: Strategy,
 ) -> Result<DistributionPlan, PlanError> {

@@ -8,8 +8,8 @@ use plimsoll_cluster::ClusterSnapshot;
 use plimsoll_model::{Footprint, LayerSpec, ResolvedContext};
 use plimsoll_units::{Bytes, DeviceId, DeviceRef, Generation, NodeId};
 
-use crate::cluster_index::Place;
 use crate::plan::{Optimality, Plan, PlanValue, Stage};
+use crate::snapshot_index::Place;
 use crate::sums::Sums;
 use crate::workload::{Objective, Strategy, Workload};
 

@@ -67,7 +67,6 @@
 mod assemble;
 mod audit;
 mod balancer;
-mod cluster_index;
 mod config;
 mod context;
 mod core;
@@ -87,6 +86,7 @@ mod refuse;
 mod search;
 mod shed;
 mod skew;
+mod snapshot_index;
 mod stats;
 mod stopped;
 mod sums;
@@ -94,7 +94,6 @@ mod workload;
 
 pub use audit::{Amount, End, Finding, audit};
 pub use balancer::{DistributeError, LoadBalancer};
-pub use cluster_index::ClusterIndex;
 pub use config::{ConfigError, HostLayers, LoadBalanceConfig};
 pub use distribute::distribute;
 pub use distribution::{Distribution, DistributionPlan, TensorSlice, chunk_distribution_plan};
@@ -111,6 +110,7 @@ pub use rebalance::{
 };
 pub use shed::{Transfer, shed_load};
 pub use skew::{Share, SkewReport, skew};
+pub use snapshot_index::SnapshotIndex;
 pub use stats::{LoadStats, NotARatio};
 pub use workload::{
     Charges, EngineRules, HostUse, LayerRange, Objective, Pin, Pipelines, PlanOptions, StageCharges,

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_balance::{
-    ClusterIndex, DistributionPlan, HostLayers, LayerSpec, PlanError, Strategy as Orders, Verdict,
+    DistributionPlan, HostLayers, LayerSpec, PlanError, SnapshotIndex, Strategy as Orders, Verdict,
     chunk_distribution_plan, distribute,
 };
 use plimsoll_cluster::{ClusterState, NodeResources};
@@ -11,13 +11,13 @@ use plimsoll_units::{Bytes, NodeId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn index(budgets: &[u64]) -> ClusterIndex {
+fn index(budgets: &[u64]) -> SnapshotIndex {
     let cluster = ClusterState::new();
     for (number, &budget) in budgets.iter().enumerate() {
         let id = NodeId::new(format!("n{number}")).unwrap();
         cluster.register(NodeResources::new(id, Bytes::new(budget), Bytes::ZERO)).unwrap();
     }
-    ClusterIndex::new(cluster.snapshot(), HostLayers::Never)
+    SnapshotIndex::new(cluster.snapshot(), HostLayers::Never)
 }
 
 /// Some layers with a first index of their own, and where stages may end.

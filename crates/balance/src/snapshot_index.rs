@@ -1,4 +1,4 @@
-//! A cluster kept ready for many questions.
+//! A snapshot kept ready for many questions.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::config::HostLayers;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use plimsoll_balance::{ClusterIndex, HostLayers, LayerSpec, ModelIndex};
+/// use plimsoll_balance::{SnapshotIndex, HostLayers, LayerSpec, ModelIndex};
 /// use plimsoll_cluster::{ClusterState, NodeResources};
 /// use plimsoll_units::{Bytes, NodeId};
 ///
@@ -23,7 +23,7 @@ use crate::config::HostLayers;
 /// for (name, gib) in [("small", 8), ("large", 24)] {
 ///     cluster.register(NodeResources::new(NodeId::new(name)?, Bytes::gib(gib), Bytes::ZERO))?;
 /// }
-/// let index = ClusterIndex::new(cluster.snapshot(), HostLayers::Never);
+/// let index = SnapshotIndex::new(cluster.snapshot(), HostLayers::Never);
 /// let layers: Vec<_> = (0..30).map(|i| LayerSpec::of_weights(i, Bytes::gib(1))).collect();
 /// let mut ends = Vec::new();
 /// assert!(ModelIndex::new(&layers)?.fit_in_order(index.budgets(), &mut ends));
@@ -31,7 +31,7 @@ use crate::config::HostLayers;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct ClusterIndex {
+pub struct SnapshotIndex {
     snapshot: Arc<ClusterSnapshot>,
     hosts: HostLayers,
     /// Largest first.
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-impl ClusterIndex {
+impl SnapshotIndex {
     /// Sorts the devices of a sound snapshot.
     pub fn new(snapshot: Arc<ClusterSnapshot>, hosts: HostLayers) -> Self {
         let mut found: Vec<(Reverse<u64>, Place)> = Vec::with_capacity(snapshot.nodes.len());
@@ -179,7 +179,7 @@ mod tests {
         DeviceSpec { limit: limit.map(Bytes::new), ..DeviceSpec::new(id, pool, GpuBackend::Vulkan) }
     }
 
-    fn ranked(index: &ClusterIndex) -> Vec<(String, u64)> {
+    fn ranked(index: &SnapshotIndex) -> Vec<(String, u64)> {
         (0..).zip(index.budgets()).map(|(rank, b)| (index.device(rank).to_string(), b.get())).collect()
     }
 
@@ -197,7 +197,7 @@ mod tests {
                 let node = NodeResources::new(NodeId::new(name).unwrap(), Bytes::ZERO, Bytes::ZERO);
                 cluster.register(node.with_devices(pools.clone(), devices.clone())).unwrap();
             }
-            lists.push(ranked(&ClusterIndex::new(cluster.snapshot(), HostLayers::Never)));
+            lists.push(ranked(&SnapshotIndex::new(cluster.snapshot(), HostLayers::Never)));
         }
         let names: Vec<&str> = lists[0].iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["n1/c", "n2/c", "n1/a", "n1/b", "n2/a", "n2/b"]);
@@ -210,9 +210,9 @@ mod tests {
         let node = NodeResources::new(NodeId::new("n").unwrap(), Bytes::ZERO, Bytes::new(10));
         let devices = [device("b", "ram", Some(7)), device("a", "ram", Some(7)), device("c", "ram", Some(6))];
         cluster.register(node.with_devices([], devices)).unwrap();
-        let without = ClusterIndex::new(cluster.snapshot(), HostLayers::Never);
+        let without = SnapshotIndex::new(cluster.snapshot(), HostLayers::Never);
         assert_eq!(ranked(&without), [("n/a".to_owned(), 7)]);
-        let with = ClusterIndex::new(cluster.snapshot(), HostLayers::LastResort);
+        let with = SnapshotIndex::new(cluster.snapshot(), HostLayers::LastResort);
         assert_eq!(ranked(&with), [("n/host".to_owned(), 10)]);
     }
 
@@ -222,16 +222,16 @@ mod tests {
         let named = |name: &str| NodeResources::new(NodeId::new(name).unwrap(), Bytes::ZERO, Bytes::new(10));
         let unknown = named("a").with_devices([pool("p", 5).unmeasured()], [device("d", "p", None)]);
         cluster.register(unknown).unwrap();
-        let index = ClusterIndex::new(cluster.snapshot(), HostLayers::Never);
+        let index = SnapshotIndex::new(cluster.snapshot(), HostLayers::Never);
         assert!(index.is_usable() && index.budgets().is_empty());
         cluster.register(named("b").with_devices([pool("p", 0)], [device("d", "p", None)])).unwrap();
-        assert!(ClusterIndex::new(cluster.snapshot(), HostLayers::Never).budgets().is_empty());
+        assert!(SnapshotIndex::new(cluster.snapshot(), HostLayers::Never).budgets().is_empty());
         cluster.register(named("c").with_devices([pool("p", 5)], [device("d", "p", None)])).unwrap();
         cluster.drain(&NodeId::new("c").unwrap()).unwrap();
-        assert!(ClusterIndex::new(cluster.snapshot(), HostLayers::Never).budgets().is_empty());
+        assert!(SnapshotIndex::new(cluster.snapshot(), HostLayers::Never).budgets().is_empty());
         for name in ["a", "b"] {
             cluster.drain(&NodeId::new(name).unwrap()).unwrap();
         }
-        assert!(!ClusterIndex::new(cluster.snapshot(), HostLayers::Never).is_usable());
+        assert!(!SnapshotIndex::new(cluster.snapshot(), HostLayers::Never).is_usable());
     }
 }
