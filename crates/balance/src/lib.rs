@@ -1,12 +1,15 @@
 //! Layers to unlike devices: exact and certified planners, and an independent auditor.
 //!
 //! It decides and never acts: no clock, no files, no memory of earlier calls. It does not know engines by name; what one
-//! may do and what it charges come as [`EngineRules`].
+//! may do and what it charges come as [`EngineRules`]. [`LoadBalancer`] is a handle over a living cluster that holds a
+//! configuration and the plan in force, and asks the free functions; its two calls with a deadline wait in the cluster's
+//! state, and nothing else does.
 //!
 //! # Invariants
 //!
 //! - [`plan()`] is a pure function: the same snapshot, workload, rules and options give the same plan, bit for bit. The
 //!   order in which a snapshot lists its devices makes no difference, except where it was asked for.
+//! - A [`DistributionPlan`] holds every layer once; sizes and weights of its slices are exact sums.
 //! - No plan counts a pool twice, and none holds more than a pool, a device limit or a cap allows.
 //! - A plan's lower bound holds for every order of every set of devices, whatever strategy found the plan. For
 //!   [`Objective::Fit`] and [`Objective::Balanced`] with a main host it is over plans with as few layers on the host as
@@ -65,9 +68,13 @@
 
 mod assemble;
 mod audit;
+mod balancer;
 mod cluster_index;
+mod config;
 mod context;
 mod core;
+mod distribute;
+mod distribution;
 mod door;
 mod error;
 mod fleet;
@@ -85,11 +92,18 @@ mod refuse;
 mod search;
 mod shed;
 mod skew;
+mod snapshot_index;
+mod stats;
 mod stopped;
+mod sums;
 mod workload;
 
 pub use audit::{Amount, End, Finding, audit};
+pub use balancer::{DistributeError, LoadBalancer};
 pub use cluster_index::ClusterIndex;
+pub use config::{ConfigError, HostLayers, LoadBalanceConfig};
+pub use distribute::distribute;
+pub use distribution::{Distribution, DistributionPlan, TensorSlice, chunk_distribution_plan};
 pub use door::plan;
 pub use error::{Certificate, PinProblem, PlanError, Refusal, Verdict};
 pub use index::ModelIndex;
@@ -104,6 +118,8 @@ pub use rebalance::{
 };
 pub use shed::{Transfer, shed_load};
 pub use skew::{Share, SkewReport, skew};
+pub use snapshot_index::SnapshotIndex;
+pub use stats::{LoadStats, NotARatio};
 pub use workload::{
     Charges, EngineRules, HostUse, LayerRange, Objective, Pin, Pipelines, PlanOptions, StageCharges,
     Strategy, Transfers, Workload,

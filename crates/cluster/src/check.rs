@@ -220,8 +220,47 @@ impl ClusterSnapshot {
     }
 }
 
-fn check_node(node: &Node) -> Result<(), SnapshotError> {
-    let mut pools = BTreeSet::new();
+/// Ids that came up: usually a handful, which a list finds sooner than a tree.
+enum Seen<'a, T> {
+    Few([Option<&'a T>; 8], usize),
+    Many(BTreeSet<&'a T>),
+}
+
+impl<'a, T: Ord> Seen<'a, T> {
+    fn of_at_most(count: usize) -> Self {
+        if count <= 8 { Self::Few([None; 8], 0) } else { Self::Many(BTreeSet::new()) }
+    }
+
+    /// Whether it was not there before.
+    fn insert(&mut self, id: &'a T) -> bool {
+        if self.contains(id) {
+            return false;
+        }
+        match self {
+            Self::Few(ids, count) => {
+                if let Some(place) = ids.get_mut(*count) {
+                    *place = Some(id);
+                    *count += 1;
+                }
+            }
+            Self::Many(ids) => {
+                ids.insert(id);
+            }
+        }
+        true
+    }
+
+    fn contains(&self, id: &T) -> bool {
+        match self {
+            Self::Few(ids, count) => ids[..*count].contains(&Some(id)),
+            Self::Many(ids) => ids.contains(id),
+        }
+    }
+}
+
+/// What holds of every node of a snapshot.
+pub(crate) fn check_node(node: &Node) -> Result<(), SnapshotError> {
+    let mut pools = Seen::of_at_most(node.pools.len());
     for pool in &node.pools {
         if !pools.insert(&pool.id) {
             return Err(SnapshotError::PoolTwice { node: node.id.clone(), pool: pool.id.clone() });
@@ -231,7 +270,7 @@ fn check_node(node: &Node) -> Result<(), SnapshotError> {
             return Err(SnapshotError::FreeAboveTotal { node, pool: pool_id, free, total: pool.total });
         }
     }
-    let mut devices = BTreeSet::new();
+    let mut devices = Seen::of_at_most(node.devices.len());
     for device in &node.devices {
         let names = || (node.id.clone(), device.id.clone());
         if !devices.insert(&device.id) {

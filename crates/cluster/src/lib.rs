@@ -1,14 +1,18 @@
 //! Nodes, devices and memory pools as numbered, immutable snapshots.
 //!
-//! It describes machines and what is between them. It asks no machine anything and plans nothing.
+//! It describes machines and what is between them, frozen in a [`ClusterSnapshot`] or alive in a [`ClusterState`]. It asks
+//! no machine anything and plans nothing; one call waits, [`ClusterState::wait_newer`], and all other moments come in as
+//! parameters.
 //!
 //! # Invariants
 //!
-//! [`ClusterSnapshot::validate`] checks them; a snapshot from a file or from [`this_machine`] keeps them.
+//! [`ClusterSnapshot::validate`] checks them; a snapshot from a file, from [`this_machine`] or from a [`ClusterState`]
+//! keeps them.
 //!
 //! - Nodes are ordered by id, each once; at most one is marked as main.
 //! - Every device draws on a pool of its own node, and memory that two devices share is one pool: it counts once.
 //! - 0 ≤ free ≤ total. Free memory that nobody knows is `None`, neither nothing nor everything.
+//! - A state's generation only grows, and no two of its snapshots of one generation differ.
 //! - No bandwidth is zero: one that is not known is `None`, and [`speeds`] says what to assume.
 //!
 //! ```
@@ -51,8 +55,13 @@ pub mod file;
 mod machine;
 mod snapshot;
 pub mod speeds;
+mod state;
 
 pub use check::{MainNodeError, SnapshotError};
 pub use machine::this_machine;
-pub use plimsoll_profile::GpuBackend;
+pub use plimsoll_profile::{DeviceSpec, GpuBackend, NodeResources, PoolSpec};
 pub use snapshot::{ClusterSnapshot, Device, Link, Node, NodeStatus, Pool};
+pub use state::{
+    ClusterEvent, ClusterState, ClusterView, Identity, Limits, LimitsError, MemberView, MemoryUse, Moment,
+    NodeMetrics, PoolUse, RegisterError, SampleError, Signal, StaleGeneration, StateError,
+};

@@ -412,6 +412,11 @@ fn ids_addresses_and_links_are_used_once() {
             "line 7: device id 'gtt' is used twice on node 'a', first in line 5",
         ),
         (
+            "[[node]]\nid='a'\nmemory='4GiB'\nunified=true\n[[node.device]]\nid='gpu0'\nbackend='cpu'"
+                .to_owned(),
+            "line 6: device id 'gpu0' on node 'a' is taken by the GPU of a unified node; choose another, such as cpu0",
+        ),
+        (
             "[[node]]\nid='a'\n[[node.device]]\nid='host'\nbackend='cpu'".to_owned(),
             "line 4: device id 'host' on node 'a' is taken by the host's own memory; choose another, such as cpu0",
         ),

@@ -29,6 +29,8 @@ mod detect;
 mod gpu;
 mod kernel;
 mod presence;
+mod resources;
+mod runtime;
 mod system;
 #[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
 mod xcr0;
@@ -38,6 +40,8 @@ pub use detect::FreeMemory;
 pub use gpu::read_free;
 pub use kernel::{Machine, MemoryReading};
 pub use presence::{Absence, Presence};
+pub use resources::{DeviceSpec, NodeResources, PoolSpec};
+pub use runtime::{ExecutionBackend, RuntimeProfile};
 pub use system::{
     AccelerationMode, Accelerator, AcceleratorKind, CgroupVersion, Cores, CpuFeatures, CpuProfile, CpuQuota,
     Health, MemoryLimit, MemoryProfile, Probe, ProbeMode, Source, SystemProfile,

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The longest name that is accepted, in bytes.
 const LONGEST: usize = 128;
@@ -60,8 +61,10 @@ fn check(what: &'static str, text: &str) -> Result<(), IdError> {
 macro_rules! name_id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
+        ///
+        /// Clones share one text.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Box<str>);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Takes a name.

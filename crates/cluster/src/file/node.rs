@@ -134,6 +134,11 @@ impl NodeReader<'_, '_, '_> {
             self.settle_pool(&tables[index], device)?;
         }
         if self.unified && gpu.is_none() {
+            if let Some(&at) = places.get(UNIFIED_GPU) {
+                // A processor of that name would stand beside the GPU that every unified node has.
+                let node = self.node.id.to_string();
+                return Err(Fault::new(at, Problem::TakenByGpu { id: UNIFIED_GPU, node, instead: "cpu0" }));
+            }
             self.add_unified_gpu(gpu_limit);
         }
         Ok(())

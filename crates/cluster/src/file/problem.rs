@@ -97,6 +97,11 @@ pub enum Problem {
         "device id '{id}' on node '{node}' is taken by the host's own memory; choose another, such as {instead}"
     )]
     Taken { id: &'static str, node: String, instead: &'static str },
+    /// A processor under the name of the GPU that a unified node without devices has.
+    #[error(
+        "device id '{id}' on node '{node}' is taken by the GPU of a unified node; choose another, such as {instead}"
+    )]
+    TakenByGpu { id: &'static str, node: String, instead: &'static str },
     /// More free than there is.
     #[error("'{key}' in {table} is {}, but there are only {} in all", .free.exact(), .total.exact())]
     FreeAboveTotal { key: &'static str, table: String, free: Bytes, total: Bytes },

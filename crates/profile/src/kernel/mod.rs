@@ -1,8 +1,10 @@
 //! What the kernel tells in files: processors, memory, limits.
 
+mod boot;
 mod cgroup;
 mod cores;
 mod memory;
+mod xdp;
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
