@@ -4,6 +4,7 @@
 //! however many models are resident. [`admit`] decides and changes nothing; the book's own methods change it.
 
 mod admit;
+mod bookings;
 mod change;
 mod index;
 mod queue;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use plimsoll_units::{Bytes, PoolId};
 
 use crate::{InferenceSpec, Terms, Timestamp};
+use bookings::Bookings;
 use index::Index;
 
 pub use admit::{Admission, admit};
@@ -39,8 +41,7 @@ pub struct Book {
     // Never shrinks: a share names its pool by its place here.
     pools: Vec<Pool>,
     places: BTreeMap<PoolId, usize>,
-    // Boxed, so that the tree moves pointers and stays dense.
-    bookings: BTreeMap<Arc<str>, Box<Booking>>,
+    bookings: Bookings,
     index: Index,
     queue: queue::Queue,
     // The boot during which bookings are made; it ends those that nobody owns.
@@ -173,12 +174,12 @@ impl Book {
 
     /// What this instance holds.
     pub fn get(&self, instance: &str) -> Option<&Booking> {
-        self.bookings.get(instance).map(|booking| &**booking)
+        self.bookings.get(instance)
     }
 
     /// Every booking, in the order of instances.
     pub fn bookings(&self) -> impl ExactSizeIterator<Item = &Booking> {
-        self.bookings.values().map(|booking| &**booking)
+        self.bookings.iter()
     }
 
     /// The instances of this role, in order.

@@ -90,7 +90,8 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     ///
     /// Refused: then nothing is reserved, and what stood before still stands.
     fn request(&self, request: &Request, now: Timestamp) -> Result<bool, LedgerError> {
-        Ok(transacted(self, now, |book| book.reserve(request, now))??)
+        let booking = Booking::drafted(request.clone());
+        Ok(transacted(self, now, |book| book.reserve_drafted(booking, now))??)
     }
 
     /// Ends what this instance holds; false when it held nothing.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use plimsoll_units::Bytes;
 
 use super::admit::{Decision, taken};
-use super::{Book, Share};
+use super::{Book, Booking, Share};
 use crate::spec::bare;
 use crate::{CoResidency, InferenceSpec, Request, Timestamp, footprint};
 
@@ -219,7 +219,7 @@ impl Book {
 
     /// What stands in the way of one that waits.
     pub(crate) fn why_waiting(&self, waiter: &Waiter) -> CoResidency {
-        match self.fits(&waiter.request) {
+        match self.fits(&waiter.request.instance, &waiter.request.spec, &waiter.request.terms) {
             Err(refusal) => refusal,
             Ok(_) => self
                 .queue
@@ -261,6 +261,9 @@ impl Book {
 
     /// Ends the waits whose deadline has come.
     pub(crate) fn expire_waits(&mut self, now: Timestamp) {
+        if self.queue.is_empty() {
+            return;
+        }
         let due = |waiter: &&Waiter| waiter.deadline.is_some_and(|deadline| deadline <= now);
         let due: Vec<u64> = self.queue.iter().filter(due).map(|waiter| waiter.ticket).collect();
         for ticket in due {
@@ -282,9 +285,11 @@ impl Book {
             if self.hopeless(&waiter.request, &waiter.shares).is_some() {
                 self.remove_waiter(waiter.ticket);
             } else if !blocked.iter().any(overtakes)
-                && let Ok(Decision::New(shares)) = self.fits(&waiter.request)
+                && let Ok(Decision::New(shares)) =
+                    self.fits(&waiter.request.instance, &waiter.request.spec, &waiter.request.terms)
             {
-                let mut booking = self.fresh(waiter.request.clone(), shares, now);
+                let mut booking = Booking::drafted(waiter.request.clone());
+                self.settle(&mut booking, shares, now);
                 booking.ticket = Some(waiter.ticket);
                 self.remove_waiter(waiter.ticket);
                 self.put(booking);
