@@ -244,6 +244,21 @@ impl Book {
         booked && self.release(instance).is_some()
     }
 
+    /// Renews the lease of one that waits, once a quarter of it is over: a store writes down what changes.
+    pub(crate) fn renew_wait(&mut self, ticket: u64, now: Timestamp) {
+        let place = self.queue.places.get(&ticket);
+        let Some(waiter) = place.and_then(|place| self.queue.waiters.get_mut(place)) else {
+            return;
+        };
+        let Some(lease) = waiter.request.terms.lease else {
+            return;
+        };
+        if waiter.lease_until.is_none_or(|until| until.saturating_since(now) <= lease - lease / 4) {
+            waiter.lease_until = Some(now.saturating_add(lease));
+            self.touch_ticket(ticket);
+        }
+    }
+
     /// Whether this ticket still waits.
     pub(crate) fn is_waiting(&self, ticket: u64) -> bool {
         self.queue.places.contains_key(&ticket)
