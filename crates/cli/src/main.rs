@@ -12,6 +12,7 @@ mod plan;
 mod refusal;
 mod show;
 mod svg;
+mod watch;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Plan(args) => plan::run(args, cli),
         Command::Inspect(args) => inspect::run(args, cli),
         Command::Detect(args) => detect::run(args, cli),
+        Command::Watch(args) => watch::run(args, cli),
         Command::Check(args) => check::run(args, cli),
         Command::Reserve(args) => ledger::reserve(args, cli),
         Command::Release(args) => ledger::release(args, cli),

@@ -19,6 +19,7 @@ pub(super) struct Bookings {
 #[derive(Clone, Debug)]
 struct Alike {
     first: Box<Booking>,
+    #[expect(clippy::vec_box, reason = "the first one changes places with them")]
     others: Vec<Box<Booking>>,
 }
 
