@@ -1,5 +1,7 @@
 //! What a watcher tells whom, and when.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
