@@ -197,7 +197,7 @@ fn shortages<'a>(
     gone: impl Iterator<Item = &'a Booking>,
 ) -> Vec<(usize, u64)> {
     let mut freed: BTreeMap<usize, u128> = BTreeMap::new();
-    for share in gone.chain(own).flat_map(|held| &held.shares) {
+    for share in gone.chain(own).flat_map(|held| held.shares.iter()) {
         *freed.entry(share.pool).or_default() += u128::from(share.current().get());
     }
     let short = |share: &Share| {

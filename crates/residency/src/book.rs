@@ -9,6 +9,7 @@ mod change;
 mod index;
 mod queue;
 mod reclaim;
+mod shares;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,7 @@ pub use show::Holder;
 pub(crate) use queue::Claim;
 #[cfg(feature = "sqlite")]
 pub(crate) use queue::Waiter;
+pub(crate) use shares::Shares;
 
 /// Who holds how much of which pool, and who waits.
 ///
@@ -73,7 +75,7 @@ pub struct Booking {
     pub(crate) instance: Arc<str>,
     // Its role and its exclusions are bare.
     pub(crate) spec: InferenceSpec,
-    pub(crate) shares: Vec<Share>,
+    pub(crate) shares: Shares,
     pub(crate) terms: Terms,
     pub(crate) since: Timestamp,
     pub(crate) lease_until: Option<Timestamp>,

@@ -22,7 +22,7 @@ impl OwnedTask {
     ///
     /// # Panics
     ///
-    /// There is none.
+    /// We are on no runtime of tokio.
     pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
         #[expect(clippy::disallowed_methods, reason = "this is what owns it")]
         Self { handle: tokio::spawn(future) }

@@ -168,7 +168,7 @@ impl SystemProfileWatcher {
     }
 
     /// Looks once, off the threads of the runtime, and tells what changed; true when there was something to tell.
-    /// When it is dropped before it ends, the look ends in the background and is not taken in.
+    /// When it is dropped before it ends, the look goes on, and a next call that comes in time waits for that one.
     ///
     /// Changes that come too fast are held back: after three within ten intervals, the next one is told when it has stood
     /// for three, or after ten in any case.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_units::{Bytes, PoolId};
 
-use super::{Book, Booking, Measured, Share};
+use super::{Book, Booking, Measured, Share, Shares};
 use crate::refusal::UNIFIED_MEMORY;
 use crate::spec::bare;
 use crate::{CoResidency, InferenceSpec, Needs, Request, Terms, Timestamp, footprint};
@@ -46,8 +46,8 @@ pub fn admit(book: &Book, request: &Request, now: Timestamp) -> Result<Admission
 /// What is to be done about a request, before anything is made of it.
 pub(super) enum Decision<'a> {
     Unchanged,
-    New(Vec<Share>),
-    Resized(&'a Booking, Vec<Share>),
+    New(Shares),
+    Resized(&'a Booking, Shares),
 }
 
 impl Book {
@@ -106,12 +106,12 @@ impl Book {
     }
 
     /// What a spec asks of which pool, in the order of ids.
-    pub(crate) fn shares(&self, spec: &InferenceSpec) -> Result<Vec<Share>, CoResidency> {
+    pub(crate) fn shares(&self, spec: &InferenceSpec) -> Result<Shares, CoResidency> {
         let share = |pool, booked| Share { pool, booked, measured: Measured::default() };
         match &spec.needs {
             Needs::Memory { .. } => match (self.place(UNIFIED_MEMORY), self.pools.len()) {
-                (Some(pool), _) => Ok(vec![share(pool, footprint(spec))]),
-                (None, 1) => Ok(vec![share(0, footprint(spec))]),
+                (Some(pool), _) => Ok(share(pool, footprint(spec)).into()),
+                (None, 1) => Ok(share(0, footprint(spec)).into()),
                 (None, _) => Err(self.unknown_pool(spec, None)),
             },
             Needs::Pools(pools) => pools
@@ -195,7 +195,7 @@ impl Book {
     }
 
     /// Makes a drafted booking one of this book, held from now on.
-    pub(super) fn settle(&self, booking: &mut Booking, shares: Vec<Share>, now: Timestamp) {
+    pub(super) fn settle(&self, booking: &mut Booking, shares: Shares, now: Timestamp) {
         booking.shares = shares;
         booking.since = now;
         booking.lease_until = booking.terms.lease.map(|lease| now.saturating_add(lease));
@@ -218,7 +218,7 @@ impl Booking {
         Box::new(Self {
             instance: instance.into(),
             spec: normalised(spec),
-            shares: Vec::new(),
+            shares: Shares::default(),
             terms,
             since: Timestamp::ZERO,
             lease_until: None,
@@ -272,8 +272,8 @@ fn normalised(mut spec: InferenceSpec) -> InferenceSpec {
 }
 
 /// The booking with another spec. Measurements of a share that stays as large still hold.
-pub(super) fn resized(own: &Booking, spec: InferenceSpec, mut shares: Vec<Share>) -> Booking {
-    for share in &mut shares {
+pub(super) fn resized(own: &Booking, spec: InferenceSpec, mut shares: Shares) -> Booking {
+    for share in shares.iter_mut() {
         if let Some(old) = own.share(share.pool)
             && old.booked == share.booked
         {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use plimsoll_units::Bytes;
 
 use super::admit::{Decision, taken};
-use super::{Book, Booking, Share};
+use super::{Book, Booking, Share, Shares};
 use crate::spec::bare;
 use crate::{CoResidency, InferenceSpec, Request, Timestamp, footprint};
 
@@ -26,7 +26,7 @@ type Place = (Reverse<u32>, u64);
 pub(crate) struct Waiter {
     pub(crate) ticket: u64,
     pub(crate) request: Request,
-    pub(crate) shares: Vec<Share>,
+    pub(crate) shares: Shares,
     pub(crate) since: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) lease_until: Option<Timestamp>,
