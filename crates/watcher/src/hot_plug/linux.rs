@@ -84,7 +84,7 @@ fn start(
             }
         }
     };
-    let thread = thread::Builder::new().name("plimsoll-hot-plug".to_owned()).spawn(run)?;
+    let thread = thread::Builder::new().name("plimsoll-news".to_owned()).spawn(run)?;
     Ok((stop, thread))
 }
 
