@@ -3,12 +3,13 @@
 mod moving;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(crate) use moving::{DiffArgs, FitArgs, RebalanceArgs};
 
 use self::moving::{DIFF_EXAMPLES, FIT_EXAMPLES, REBALANCE_EXAMPLES};
 use crate::ledger::args::{
-    AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs,
+    AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs, parse_time,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::Engine;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Say what this machine is.
     Detect(DetectArgs),
+    /// Say what changes on this machine, as it happens, until it is interrupted.
+    Watch(WatchArgs),
     /// Check a saved plan, or the flags of a llama.cpp command line, against a cluster.
     Check(Box<CheckArgs>),
     /// Say how much context fits, or which models of a folder do.
@@ -224,6 +227,13 @@ pub(crate) struct DetectArgs {
     /// Ask no driver: processors and memory only.
     #[arg(long)]
     pub(crate) fast: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// Look this often (500ms, 5s, 1m). On Linux also when the kernel tells of a device.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    pub(crate) interval: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ mod rebalance;
 mod refusal;
 mod show;
 mod svg;
+mod watch;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -65,6 +66,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Plan(args) => plan::run(args, cli),
         Command::Inspect(args) => inspect::run(args, cli),
         Command::Detect(args) => detect::run(args, cli),
+        Command::Watch(args) => watch::run(args, cli),
         Command::Check(args) => check::run(args, cli),
         Command::Fit(args) => fit::run(args, cli),
         Command::Diff(args) => diff::run(args, cli),

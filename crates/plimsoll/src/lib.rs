@@ -29,7 +29,8 @@
 //! ```
 //!
 //! Features, all on by default: `cpu` and `cuda` (what this machine is), `gguf` and `safetensors` (model files), `files`
-//! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share).
+//! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share), `watch` (what changes on this
+//! machine).
 
 mod context;
 mod diff;

@@ -165,15 +165,14 @@ fn plan(book: &Book, request: &Request, policy: &Eviction, now: Timestamp) -> Op
         return None;
     }
     let short = shortages(book, own, &shares, excluded.values().copied());
-    let candidates: Vec<&Booking> = if short.is_empty() {
-        Vec::new()
-    } else {
-        book.bookings()
-            .filter(|held| held.instance() != request.instance && !excluded.contains_key(held.instance()))
-            .filter(|held| why_kept(held, policy, now).is_none())
-            .collect()
+    let may_go = |held: &&Booking| {
+        // The same booking is the same place, which is compared without looking at it.
+        !own.is_some_and(|own| std::ptr::eq(own, *held))
+            && (excluded.is_empty() || !excluded.contains_key(held.instance()))
+            && why_kept(held, policy, now).is_none()
     };
-    let choice = cheapest(&problem(&candidates, &short), policy.node_limit)?;
+    let (candidates, problem) = problem(book.bookings().filter(may_go), &short, book.bookings().len());
+    let choice = cheapest(&problem, policy.node_limit)?;
     let victim = |held: &Booking, excluded| Victim {
         instance: held.instance().to_owned(),
         role: held.role().to_owned(),
@@ -182,7 +181,9 @@ fn plan(book: &Book, request: &Request, policy: &Eviction, now: Timestamp) -> Op
     };
     let mut victims: Vec<Victim> = excluded.values().map(|held| victim(held, true)).collect();
     victims.extend(choice.chosen.iter().map(|place| victim(candidates[*place], false)));
-    victims.sort_by(|a, b| a.instance.cmp(&b.instance));
+    if !excluded.is_empty() {
+        victims.sort_by(|a, b| a.instance.cmp(&b.instance));
+    }
     let costs = excluded.values().copied().chain(choice.chosen.iter().map(|place| candidates[*place]));
     let cost = costs.map(|held| u128::from(cost(held))).sum();
     Some(Advice { victims, cost, proven: choice.proven })
@@ -196,7 +197,7 @@ fn shortages<'a>(
     gone: impl Iterator<Item = &'a Booking>,
 ) -> Vec<(usize, u64)> {
     let mut freed: BTreeMap<usize, u128> = BTreeMap::new();
-    for share in gone.chain(own).flat_map(|held| &held.shares) {
+    for share in gone.chain(own).flat_map(|held| held.shares.iter()) {
         *freed.entry(share.pool).or_default() += u128::from(share.current().get());
     }
     let short = |share: &Share| {
@@ -213,16 +214,30 @@ fn shortages<'a>(
     shares.iter().filter_map(short).collect()
 }
 
-fn problem(candidates: &[&Booking], short: &[(usize, u64)]) -> Problem {
-    let size = |held: &&Booking, pool| held.share(pool).map_or(0, |share| share.current().get());
-    Problem {
-        items: candidates.iter().map(|held| Item { cost: cost(held), bytes: held.bytes().get() }).collect(),
+/// Who may go, and what it costs and frees: every booking is looked at once.
+fn problem<'a>(
+    may_go: impl Iterator<Item = &'a Booking>,
+    short: &[(usize, u64)],
+    at_most: usize,
+) -> (Vec<&'a Booking>, Problem) {
+    let room = if short.is_empty() { 0 } else { at_most };
+    let mut candidates = Vec::with_capacity(room);
+    let mut problem = Problem {
+        items: Vec::with_capacity(room),
         need: short.iter().map(|(_, need)| *need).collect(),
-        sizes: short
-            .iter()
-            .map(|(pool, _)| candidates.iter().map(|held| size(held, *pool)).collect())
-            .collect(),
+        sizes: short.iter().map(|_| Vec::with_capacity(room)).collect(),
+    };
+    if short.is_empty() {
+        return (candidates, problem);
     }
+    for held in may_go {
+        candidates.push(held);
+        problem.items.push(Item { cost: cost(held), bytes: held.bytes().get() });
+        for ((pool, _), sizes) in short.iter().zip(&mut problem.sizes) {
+            sizes.push(held.share(*pool).map_or(0, |share| share.current().get()));
+        }
+    }
+    (candidates, problem)
 }
 
 /// What it costs to evict a booking: the bytes of its weights, all of it where those are not told, times one more than

@@ -4,10 +4,12 @@
 //! however many models are resident. [`admit`] decides and changes nothing; the book's own methods change it.
 
 mod admit;
+mod bookings;
 mod change;
 mod index;
 mod queue;
 mod reclaim;
+mod shares;
 mod show;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use plimsoll_units::{Bytes, PoolId};
 
 use crate::{InferenceSpec, Terms, Timestamp};
+use bookings::Bookings;
 use index::Index;
 
 pub use admit::{Admission, admit};
@@ -27,6 +30,7 @@ pub use show::Holder;
 pub(crate) use queue::Claim;
 #[cfg(feature = "sqlite")]
 pub(crate) use queue::Waiter;
+pub(crate) use shares::Shares;
 
 /// Who holds how much of which pool, and who waits.
 ///
@@ -39,8 +43,7 @@ pub struct Book {
     // Never shrinks: a share names its pool by its place here.
     pools: Vec<Pool>,
     places: BTreeMap<PoolId, usize>,
-    // Boxed, so that the tree moves pointers and stays dense.
-    bookings: BTreeMap<Arc<str>, Box<Booking>>,
+    bookings: Bookings,
     index: Index,
     queue: queue::Queue,
     // The boot during which bookings are made; it ends those that nobody owns.
@@ -72,7 +75,7 @@ pub struct Booking {
     pub(crate) instance: Arc<str>,
     // Its role and its exclusions are bare.
     pub(crate) spec: InferenceSpec,
-    pub(crate) shares: Vec<Share>,
+    pub(crate) shares: Shares,
     pub(crate) terms: Terms,
     pub(crate) since: Timestamp,
     pub(crate) lease_until: Option<Timestamp>,
@@ -173,12 +176,12 @@ impl Book {
 
     /// What this instance holds.
     pub fn get(&self, instance: &str) -> Option<&Booking> {
-        self.bookings.get(instance).map(|booking| &**booking)
+        self.bookings.get(instance)
     }
 
     /// Every booking, in the order of instances.
     pub fn bookings(&self) -> impl ExactSizeIterator<Item = &Booking> {
-        self.bookings.values().map(|booking| &**booking)
+        self.bookings.iter()
     }
 
     /// The instances of this role, in order.

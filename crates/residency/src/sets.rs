@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_units::{Bytes, PoolId};
 
-use crate::book::{Book, Share, admit};
+use crate::book::{Book, Shares, admit};
 use crate::spec::bare;
 use crate::{CoResidency, InferenceSpec, Request, Timestamp};
 
@@ -92,13 +92,13 @@ pub fn maximal_sets(
 struct Member<'a> {
     role: &'a str,
     spec: &'a InferenceSpec,
-    shares: Vec<Share>,
+    shares: Shares,
     /// A bit for each member that may not be beside this one.
     conflicts: u32,
 }
 
 impl<'a> Member<'a> {
-    fn new(spec: &'a InferenceSpec, shares: Vec<Share>) -> Self {
+    fn new(spec: &'a InferenceSpec, shares: Shares) -> Self {
         Self { role: bare(&spec.role), spec, shares, conflicts: 0 }
     }
 
@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
         let mut later = vec![vec![0; budgets.len()]; members.len() + 1];
         for place in (0..members.len()).rev() {
             later[place] = later[place + 1].clone();
-            for share in &members[place].shares {
+            for share in members[place].shares.iter() {
                 later[place][share.pool] += u128::from(share.booked.get());
             }
         }
@@ -166,7 +166,7 @@ impl<'a> Walk<'a> {
     }
 
     fn count(&mut self, member: &Member<'_>, add: bool) {
-        for share in &member.shares {
+        for share in member.shares.iter() {
             let bytes = u128::from(share.booked.get());
             let used = &mut self.used[share.pool];
             *used = if add { *used + bytes } else { *used - bytes };

@@ -90,7 +90,8 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     ///
     /// Refused: then nothing is reserved, and what stood before still stands.
     fn request(&self, request: &Request, now: Timestamp) -> Result<bool, LedgerError> {
-        Ok(transacted(self, now, |book| book.reserve(request, now))??)
+        let booking = Booking::drafted(request.clone());
+        Ok(transacted(self, now, |book| book.reserve_drafted(booking, now))??)
     }
 
     /// Ends what this instance holds; false when it held nothing.
@@ -324,13 +325,16 @@ pub trait Store: std::fmt::Debug + Send + Sync {
         Ok(ticket)
     }
 
-    /// How things stand with a place in the queue.
+    /// How things stand with a place in the queue. Who asks is there: its lease is renewed.
     ///
     /// # Errors
     ///
     /// The store's; the place is kept then.
     fn poll_wait(&self, ticket: &mut Ticket, now: Timestamp) -> Result<Wait, StoreError> {
-        transacted(self, now, |book| ticket.look(book, now))
+        transacted(self, now, |book| {
+            book.renew_wait(ticket.number, now);
+            ticket.look(book, now)
+        })
     }
 
     /// Gives up a place in the queue, and what was booked for it if it was admitted meanwhile.

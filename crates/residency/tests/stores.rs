@@ -60,6 +60,7 @@ on_every_store! {
     a_wait_ends_at_its_deadline_with_the_reason([(UNIFIED, Some(10))]);
     a_cancelled_wait_leaves_no_trace([(UNIFIED, Some(10))]);
     a_dead_waiter_holds_nobody_up([(UNIFIED, Some(10))]);
+    a_waiter_elsewhere_waits_as_long_as_it_asks([(UNIFIED, Some(10))]);
     one_model_at_a_time_makes_the_others_wait([(UNIFIED, Some(100))]);
     two_that_fit_together_are_both_admitted_in_either_order([(UNIFIED, Some(32))]);
     an_eviction_that_cannot_succeed_evicts_nobody([(UNIFIED, Some(24))]);
@@ -431,6 +432,21 @@ fn a_dead_waiter_holds_nobody_up(case: &Case) {
     assert!(case.request(&request("c", 6), at(1)).is_err());
     case.owners.set(&owner, Standing::Dead);
     assert!(case.request(&request("c", 6), at(2)).unwrap());
+}
+
+fn a_waiter_elsewhere_waits_as_long_as_it_asks(case: &Case) {
+    let hidden = ProcessId { namespace: 2, ..process(8) };
+    case.owners.set(&hidden, Standing::Elsewhere);
+    let terms = Terms { lease: Some(Duration::from_secs(30)), ..owned_by(&hidden) };
+    case.request(&request("a", 4), at(0)).unwrap();
+    let mut ticket = case.enqueue(&request("b", 8).on(terms), None, at(0)).unwrap();
+    for moment in [1, 20, 49, 50, 70, 95] {
+        assert!(matches!(case.poll_wait(&mut ticket, at(moment)).unwrap(), Wait::Pending(_)), "at {moment}");
+    }
+    case.sweep(at(124)).unwrap();
+    assert_eq!(case.waiting().unwrap().len(), 1);
+    case.sweep(at(125)).unwrap();
+    assert_eq!(case.waiting().unwrap(), []);
 }
 
 fn one_model_at_a_time_makes_the_others_wait(case: &Case) {

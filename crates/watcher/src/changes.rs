@@ -1,5 +1,7 @@
 //! The difference between two profiles, in words.
 
+use std::collections::BTreeSet;
+
 use plimsoll_profile::{
     Accelerator, CpuFeatures, CpuProfile, Health, MemoryProfile, Presence, Probe, SystemProfile,
 };
@@ -123,7 +125,7 @@ fn processors(changes: &mut Vec<String>, old: &CpuProfile, new: &CpuProfile) {
 
 /// Probes that began or ceased to answer, or failed in another way; how many things they found is told above.
 fn probes(changes: &mut Vec<String>, old: &SystemProfile, new: &SystemProfile) {
-    let all = [Probe::CpuRegisters, Probe::Cores, Probe::CpuQuota, Probe::Memory, Probe::Cuda];
+    let all: BTreeSet<Probe> = old.sources.iter().chain(&new.sources).map(|source| source.probe).collect();
     for probe in all {
         match (old.source(probe), new.source(probe)) {
             (Some(Presence::Absent(before)), Some(Presence::Absent(now))) if before == now => {}

@@ -1,27 +1,50 @@
-//! What changed between two looks at a machine.
+//! Looks at a machine again and again, and tells subscribers what changed.
 //!
-//! It compares profiles that others took. It never looks itself, and it does not know who listens.
+//! It watches whatever a probe shows: this machine, or a script in a test. It plans nothing, and it does not know who
+//! listens. Only this crate stands on an asynchronous runtime; [`SystemProfileWatcher::start_thread`] and
+//! [`Subscription::next_blocking`] serve programs that have none.
 //!
 //! # Invariants
 //!
-//! - Equal profiles have no changes.
-//! - A device is the same device while its stable id is the same, whatever its number.
-//! - The same two profiles give the same texts in the same order.
+//! - A subscriber sees first what the machine is, then every change; one that is slow loses what is oldest, never what is
+//!   newest, and is never cut off.
+//! - A look that fails changes nothing but a count.
+//! - A probe never runs on a thread of the runtime, and never twice at once.
+//! - What is started in the background ends when its owner is dropped.
+//! - Equal profiles have no changes. A device is the same device while its stable id is the same, whatever its number.
 //!
 //! ```
+//! use std::time::Duration;
+//!
 //! use plimsoll_profile::SystemProfile;
-//! use plimsoll_watcher::describe_changes;
+//! use plimsoll_watcher::{ProfileChange, SystemProfileWatcher};
 //!
-//! let before = SystemProfile::detect_fast();
-//! let mut after = before.clone();
-//! after.cpu.cores.usable += 2;
-//! assert!(describe_changes(&before, &before).is_empty());
-//! let change = &describe_changes(&before, &after)[0];
-//! assert!(change.starts_with("usable cores: "), "{change}");
+//! let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+//! runtime.block_on(async {
+//!     let probe = || Ok(SystemProfile::detect_fast());
+//!     let watcher = SystemProfileWatcher::with_probe(Duration::from_secs(5), probe)?;
+//!     let mut subscription = watcher.subscribe();
+//!     let task = watcher.start_background();
+//!     let first = subscription.next().await;
+//!     assert_eq!(first, Some(ProfileChange::Updated(watcher.current_profile())));
+//!     drop(task);
+//!     Ok::<(), Box<dyn std::error::Error>>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Features: none.
+//! Features: `detect` (`SystemProfileWatcher::new`, which watches this machine with every probe that is compiled in).
 
 mod changes;
+mod damp;
+mod hot_plug;
+mod look;
+mod subscription;
+mod task;
+mod watcher;
 
 pub use changes::describe_changes;
+pub use look::LookError;
+pub use subscription::{ProfileChange, Subscription};
+pub use task::{OwnedTask, WatchThread};
+pub use watcher::{Looks, SystemProfileWatcher};

@@ -228,7 +228,7 @@ fn parse_role(text: &str) -> Result<String, String> {
 }
 
 /// `90s`, `5m`, `2h`, `500ms`; plain digits are seconds.
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let wrong = || format!("'{text}' is not a time such as 90s, 5m, 2h or 500ms");

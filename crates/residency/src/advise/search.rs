@@ -10,7 +10,7 @@ mod tests;
 
 use std::cmp::Ordering;
 
-use kind::Kind;
+use kind::{Kind, by_ratio};
 
 /// Something that can be taken.
 #[derive(Clone, Copy, Debug)]
@@ -94,8 +94,6 @@ struct Line {
     size: Vec<u64>,
     /// Sums of sizes from each position to the end.
     left: Vec<i128>,
-    /// The largest size from each position to the end.
-    largest: Vec<u64>,
     /// Positions by cost per byte.
     by_ratio: Vec<usize>,
     /// When positions are in that order already: sums of sizes and costs before each position.
@@ -116,7 +114,7 @@ impl<'a> Search<'a> {
         let kind = |place: usize| Kind { problem, place };
         let need: Vec<u64> = need.iter().map(|need| u64::try_from(*need).unwrap_or(0)).collect();
         if let [need] = *need {
-            order.sort_unstable_by(|a, b| kind(*a).by_ratio(kind(*b), 0, need));
+            order = by_ratio(problem, order, 0, need);
         } else {
             let weight: Vec<f64> = (0..problem.items.len()).map(|place| kind(place).ratio(&need)).collect();
             order.sort_by(|a, b| weight[*a].total_cmp(&weight[*b]).then(a.cmp(b)));
@@ -201,9 +199,10 @@ impl<'a> Search<'a> {
         let mut rest = need.to_vec();
         let mut cost = 0_u128;
         let mut best: Option<(u128, usize, usize)> = None;
+        let largest: Vec<Vec<u64>> = self.lines.iter().map(Line::largest).collect();
         for begun in 0..self.order.len() {
             let hopeless =
-                self.lines.iter().zip(&rest).any(|(line, rest)| i128::from(line.largest[begun]) < *rest);
+                largest.iter().zip(&rest).any(|(largest, rest)| i128::from(largest[begun]) < *rest);
             let completing = (begun..self.order.len()).filter(|at| self.completes(*at, &rest));
             let last = if hopeless { None } else { completing.min_by_key(|at| self.item(*at).cost) };
             if let Some(last) = last {
@@ -322,10 +321,9 @@ impl Line {
         let need_here = need[resource];
         let sizes = &problem.sizes[resource];
         let size: Vec<u64> = order.iter().map(|place| sizes[*place].min(need_here)).collect();
-        let (mut left, mut largest) = (vec![0_i128; size.len() + 1], vec![0; size.len() + 1]);
+        let mut left = vec![0_i128; size.len() + 1];
         for at in (0..size.len()).rev() {
             left[at] = left[at + 1] + i128::from(size[at]);
-            largest[at] = largest[at + 1].max(size[at]);
         }
         let (mut positions, mut sums) = (Vec::new(), None);
         if need.len() == 1 {
@@ -336,11 +334,22 @@ impl Line {
             }
             sums = Some((sizes, costs));
         } else {
-            let kind = |at: usize| Kind { problem, place: order[at] };
-            positions = (0..order.len()).filter(|at| size[*at] > 0).collect();
-            positions.sort_by(|a, b| kind(*a).by_ratio(kind(*b), resource, need_here));
+            let mut at = vec![0; problem.items.len()];
+            order.iter().enumerate().for_each(|(position, place)| at[*place] = position);
+            let some = order.iter().copied().filter(|place| problem.sizes[resource][*place] > 0).collect();
+            positions = by_ratio(problem, some, resource, need_here);
+            positions.iter_mut().for_each(|place| *place = at[*place]);
         }
-        Self { size, left, largest, by_ratio: positions, sums }
+        Self { size, left, by_ratio: positions, sums }
+    }
+
+    /// The largest size from each position to the end.
+    fn largest(&self) -> Vec<u64> {
+        let mut largest = self.size.clone();
+        for at in (1..largest.len()).rev() {
+            largest[at - 1] = largest[at - 1].max(largest[at]);
+        }
+        largest
     }
 
     /// Whether covering `rest` from position `at` on costs at least `limit`, even if one item may be taken in part.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use plimsoll_units::{Bytes, PoolId};
 
-use super::{Book, Booking, Measured, Share};
+use super::{Book, Booking, Measured, Share, Shares};
 use crate::refusal::UNIFIED_MEMORY;
 use crate::spec::bare;
-use crate::{CoResidency, InferenceSpec, Needs, Request, Timestamp, footprint};
+use crate::{CoResidency, InferenceSpec, Needs, Request, Terms, Timestamp, footprint};
 
 /// What a request that was admitted does to the book it was decided on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +32,13 @@ pub enum Admission {
 ///
 /// The first reason against it. The book is as it was.
 pub fn admit(book: &Book, request: &Request, now: Timestamp) -> Result<Admission, CoResidency> {
-    Ok(match book.decide(request)? {
+    Ok(match book.decide(&request.instance, &request.spec, &request.terms)? {
         Decision::Unchanged => Admission::Unchanged,
-        Decision::New(shares) => Admission::New(book.fresh(request.clone(), shares, now)),
+        Decision::New(shares) => {
+            let mut booking = Booking::drafted(request.clone());
+            book.settle(&mut booking, shares, now);
+            Admission::New(*booking)
+        }
         Decision::Resized(own, shares) => Admission::Resized(resized(own, request.spec.clone(), shares)),
     })
 }
@@ -42,16 +46,21 @@ pub fn admit(book: &Book, request: &Request, now: Timestamp) -> Result<Admission
 /// What is to be done about a request, before anything is made of it.
 pub(super) enum Decision<'a> {
     Unchanged,
-    New(Vec<Share>),
-    Resized(&'a Booking, Vec<Share>),
+    New(Shares),
+    Resized(&'a Booking, Shares),
 }
 
 impl Book {
     /// The decision itself.
-    pub(super) fn decide(&self, request: &Request) -> Result<Decision<'_>, CoResidency> {
-        let decision = self.fits(request)?;
+    pub(super) fn decide(
+        &self,
+        instance: &str,
+        spec: &InferenceSpec,
+        terms: &Terms,
+    ) -> Result<Decision<'_>, CoResidency> {
+        let decision = self.fits(instance, spec, terms)?;
         if let Decision::New(shares) = &decision
-            && let Some(refusal) = self.queue.ahead_of(&request.spec, shares, request.terms.priority)
+            && let Some(refusal) = self.queue.ahead_of(spec, shares, terms.priority)
         {
             return Err(refusal);
         }
@@ -59,25 +68,30 @@ impl Book {
     }
 
     /// Whether a request can be resident, whoever waits.
-    pub(super) fn fits(&self, request: &Request) -> Result<Decision<'_>, CoResidency> {
-        let own = self.get(&request.instance);
+    pub(super) fn fits(
+        &self,
+        instance: &str,
+        spec: &InferenceSpec,
+        terms: &Terms,
+    ) -> Result<Decision<'_>, CoResidency> {
+        let own = self.get(instance);
         if let Some(own) = own
-            && !request.terms.owners.is_empty()
-            && request.terms.owners != own.terms.owners
+            && !terms.owners.is_empty()
+            && terms.owners != own.terms.owners
         {
             return Err(taken(own));
         }
-        let shares = self.shares(&request.spec)?;
+        let shares = self.shares(spec)?;
         if let Some(own) = own
-            && same(&own.spec, &request.spec)
+            && same(&own.spec, spec)
             && same_shares(&own.shares, &shares)
         {
             return Ok(Decision::Unchanged);
         }
-        if let Some(refusal) = self.conflict(&request.spec, &request.instance) {
+        if let Some(refusal) = self.conflict(spec, instance) {
             return Err(refusal);
         }
-        if let Some(refusal) = shares.iter().find_map(|share| self.shortage(&request.spec, own, share)) {
+        if let Some(refusal) = shares.iter().find_map(|share| self.shortage(spec, own, share)) {
             return Err(refusal);
         }
         Ok(match own {
@@ -88,16 +102,16 @@ impl Book {
 
     /// Why a request cannot be resident, whoever waits.
     pub(crate) fn refusal(&self, request: &Request) -> Option<CoResidency> {
-        self.fits(request).err()
+        self.fits(&request.instance, &request.spec, &request.terms).err()
     }
 
     /// What a spec asks of which pool, in the order of ids.
-    pub(crate) fn shares(&self, spec: &InferenceSpec) -> Result<Vec<Share>, CoResidency> {
+    pub(crate) fn shares(&self, spec: &InferenceSpec) -> Result<Shares, CoResidency> {
         let share = |pool, booked| Share { pool, booked, measured: Measured::default() };
         match &spec.needs {
             Needs::Memory { .. } => match (self.place(UNIFIED_MEMORY), self.pools.len()) {
-                (Some(pool), _) => Ok(vec![share(pool, footprint(spec))]),
-                (None, 1) => Ok(vec![share(0, footprint(spec))]),
+                (Some(pool), _) => Ok(share(pool, footprint(spec)).into()),
+                (None, 1) => Ok(share(0, footprint(spec)).into()),
                 (None, _) => Err(self.unknown_pool(spec, None)),
             },
             Needs::Pools(pools) => pools
@@ -180,20 +194,13 @@ impl Book {
         })
     }
 
-    pub(super) fn fresh(&self, request: Request, shares: Vec<Share>, now: Timestamp) -> Booking {
-        let Request { instance, spec, terms } = request;
-        Booking {
-            instance: instance.into(),
-            spec: normalised(spec),
-            shares,
-            since: now,
-            lease_until: terms.lease.map(|lease| now.saturating_add(lease)),
-            expires: terms.ttl.map(|ttl| now.saturating_add(ttl)),
-            terms,
-            boot: self.boot.clone(),
-            in_use: 0,
-            ticket: None,
-        }
+    /// Makes a drafted booking one of this book, held from now on.
+    pub(super) fn settle(&self, booking: &mut Booking, shares: Shares, now: Timestamp) {
+        booking.shares = shares;
+        booking.since = now;
+        booking.lease_until = booking.terms.lease.map(|lease| now.saturating_add(lease));
+        booking.expires = booking.terms.ttl.map(|ttl| now.saturating_add(ttl));
+        booking.boot.clone_from(&self.boot);
     }
 
     /// Roles and bytes of those who hold a pool, in the order of instances.
@@ -201,6 +208,25 @@ impl Book {
         let holding =
             |booking: &Booking| booking.share(pool).map(|share| (booking.role().to_owned(), share.current()));
         self.bookings().filter_map(holding).collect()
+    }
+}
+
+impl Booking {
+    /// What a request would hold, before anybody has decided on it. Made where no lock is held.
+    pub(crate) fn drafted(request: Request) -> Box<Self> {
+        let Request { instance, spec, terms } = request;
+        Box::new(Self {
+            instance: instance.into(),
+            spec: normalised(spec),
+            shares: Shares::default(),
+            terms,
+            since: Timestamp::ZERO,
+            lease_until: None,
+            expires: None,
+            boot: None,
+            in_use: 0,
+            ticket: None,
+        })
     }
 }
 
@@ -246,8 +272,8 @@ fn normalised(mut spec: InferenceSpec) -> InferenceSpec {
 }
 
 /// The booking with another spec. Measurements of a share that stays as large still hold.
-pub(super) fn resized(own: &Booking, spec: InferenceSpec, mut shares: Vec<Share>) -> Booking {
-    for share in &mut shares {
+pub(super) fn resized(own: &Booking, spec: InferenceSpec, mut shares: Shares) -> Booking {
+    for share in shares.iter_mut() {
         if let Some(old) = own.share(share.pool)
             && old.booked == share.booked
         {

@@ -42,20 +42,24 @@ impl Book {
     ///
     /// As [`admit`](crate::admit); nothing changed then.
     pub fn reserve(&mut self, request: &Request, now: Timestamp) -> Result<bool, CoResidency> {
-        self.reserve_owned(request.clone(), now)
+        self.reserve_drafted(Booking::drafted(request.clone()), now)
     }
 
-    /// As [`Book::reserve`], without copying the request.
-    pub(crate) fn reserve_owned(&mut self, request: Request, now: Timestamp) -> Result<bool, CoResidency> {
-        match self.decide(&request)? {
+    /// As [`Book::reserve`], for a booking that was drafted before.
+    pub(crate) fn reserve_drafted(
+        &mut self,
+        mut booking: Box<Booking>,
+        now: Timestamp,
+    ) -> Result<bool, CoResidency> {
+        match self.decide(&booking.instance, &booking.spec, &booking.terms)? {
             Decision::Unchanged => Ok(false),
             Decision::New(shares) => {
-                let booking = self.fresh(request, shares, now);
+                self.settle(&mut booking, shares, now);
                 self.enter(booking);
                 Ok(true)
             }
             Decision::Resized(own, shares) => {
-                let booking = resized(own, request.spec, shares);
+                *booking = resized(own, booking.spec, shares);
                 self.put(booking);
                 Ok(true)
             }
@@ -69,10 +73,10 @@ impl Book {
 
     /// As [`Book::release`], without moving the booking.
     pub(crate) fn take(&mut self, instance: &str) -> Option<Box<Booking>> {
-        let (instance, booking) = self.bookings.remove_entry(instance)?;
+        let booking = self.bookings.remove(instance)?;
         self.index.remove(&booking);
         self.count(&booking.shares, false);
-        self.touch(instance);
+        self.touch(&booking.instance);
         Some(booking)
     }
 
@@ -101,17 +105,17 @@ impl Book {
     }
 
     /// Enters a booking in place of the one that its instance holds.
-    pub(crate) fn put(&mut self, booking: Booking) {
+    pub(crate) fn put(&mut self, booking: Box<Booking>) {
         self.take(&booking.instance);
         self.enter(booking);
     }
 
     /// Enters a booking of an instance that holds none.
-    fn enter(&mut self, booking: Booking) {
+    fn enter(&mut self, booking: Box<Booking>) {
         self.index.add(&booking);
         self.count(&booking.shares, true);
-        self.touch(Arc::clone(&booking.instance));
-        self.bookings.insert(Arc::clone(&booking.instance), Box::new(booking));
+        self.touch(&booking.instance);
+        self.bookings.insert(booking);
     }
 
     fn count(&mut self, shares: &[Share], add: bool) {
@@ -122,9 +126,9 @@ impl Book {
         }
     }
 
-    fn touch(&mut self, instance: Arc<str>) {
+    fn touch(&mut self, instance: &Arc<str>) {
         if let Some(touched) = &mut self.touched {
-            touched.bookings.insert(instance);
+            touched.bookings.insert(Arc::clone(instance));
         }
     }
 
@@ -134,8 +138,9 @@ impl Book {
             return false;
         };
         change(booking);
-        let instance = Arc::clone(&booking.instance);
-        self.touch(instance);
+        if let Some(touched) = &mut self.touched {
+            touched.bookings.insert(Arc::clone(&booking.instance));
+        }
         true
     }
 
@@ -168,7 +173,7 @@ impl Book {
 
     /// Makes a booking live as long as this process too; false when there is none.
     pub fn add_owner(&mut self, instance: &str, owner: crate::ProcessId) -> bool {
-        let Some(mut booking) = self.release(instance) else {
+        let Some(mut booking) = self.take(instance) else {
             return false;
         };
         if !booking.terms.owners.contains(&owner) {
@@ -180,7 +185,7 @@ impl Book {
 
     /// Gives a booking these owners in place of its own, or none; false when there is none.
     pub fn hand_over(&mut self, instance: &str, owners: &[crate::ProcessId]) -> bool {
-        let Some(mut booking) = self.release(instance) else {
+        let Some(mut booking) = self.take(instance) else {
             return false;
         };
         booking.terms.owners = owners.to_vec();

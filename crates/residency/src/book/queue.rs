@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use plimsoll_units::Bytes;
 
 use super::admit::{Decision, taken};
-use super::{Book, Share};
+use super::{Book, Booking, Share, Shares};
 use crate::spec::bare;
 use crate::{CoResidency, InferenceSpec, Request, Timestamp, footprint};
 
@@ -26,7 +26,7 @@ type Place = (Reverse<u32>, u64);
 pub(crate) struct Waiter {
     pub(crate) ticket: u64,
     pub(crate) request: Request,
-    pub(crate) shares: Vec<Share>,
+    pub(crate) shares: Shares,
     pub(crate) since: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) lease_until: Option<Timestamp>,
@@ -219,7 +219,7 @@ impl Book {
 
     /// What stands in the way of one that waits.
     pub(crate) fn why_waiting(&self, waiter: &Waiter) -> CoResidency {
-        match self.fits(&waiter.request) {
+        match self.fits(&waiter.request.instance, &waiter.request.spec, &waiter.request.terms) {
             Err(refusal) => refusal,
             Ok(_) => self
                 .queue
@@ -244,6 +244,21 @@ impl Book {
         booked && self.release(instance).is_some()
     }
 
+    /// Renews the lease of one that waits, once a quarter of it is over: a store writes down what changes.
+    pub(crate) fn renew_wait(&mut self, ticket: u64, now: Timestamp) {
+        let place = self.queue.places.get(&ticket);
+        let Some(waiter) = place.and_then(|place| self.queue.waiters.get_mut(place)) else {
+            return;
+        };
+        let Some(lease) = waiter.request.terms.lease else {
+            return;
+        };
+        if waiter.lease_until.is_none_or(|until| until.saturating_since(now) <= lease - lease / 4) {
+            waiter.lease_until = Some(now.saturating_add(lease));
+            self.touch_ticket(ticket);
+        }
+    }
+
     /// Whether this ticket still waits.
     pub(crate) fn is_waiting(&self, ticket: u64) -> bool {
         self.queue.places.contains_key(&ticket)
@@ -261,6 +276,9 @@ impl Book {
 
     /// Ends the waits whose deadline has come.
     pub(crate) fn expire_waits(&mut self, now: Timestamp) {
+        if self.queue.is_empty() {
+            return;
+        }
         let due = |waiter: &&Waiter| waiter.deadline.is_some_and(|deadline| deadline <= now);
         let due: Vec<u64> = self.queue.iter().filter(due).map(|waiter| waiter.ticket).collect();
         for ticket in due {
@@ -282,9 +300,11 @@ impl Book {
             if self.hopeless(&waiter.request, &waiter.shares).is_some() {
                 self.remove_waiter(waiter.ticket);
             } else if !blocked.iter().any(overtakes)
-                && let Ok(Decision::New(shares)) = self.fits(&waiter.request)
+                && let Ok(Decision::New(shares)) =
+                    self.fits(&waiter.request.instance, &waiter.request.spec, &waiter.request.terms)
             {
-                let mut booking = self.fresh(waiter.request.clone(), shares, now);
+                let mut booking = Booking::drafted(waiter.request.clone());
+                self.settle(&mut booking, shares, now);
                 booking.ticket = Some(waiter.ticket);
                 self.remove_waiter(waiter.ticket);
                 self.put(booking);

@@ -37,6 +37,9 @@ pub enum Ended {
 impl Book {
     /// Ends every booking and every wait whose owner is gone or whose time is up.
     pub(crate) fn reclaim(&mut self, owners: &dyn Owners, now: Timestamp) -> Vec<Reclaimed> {
+        if self.index.is_lasting() && self.queue.is_empty() {
+            return Vec::new();
+        }
         let mut ended = Vec::new();
         self.find_expired(now, &mut ended);
         self.find_rebooted(owners, &mut ended);

@@ -47,7 +47,7 @@ pub(super) fn read(connection: &Connection, file: &File) -> Result<Book, StoreEr
     let mut rows = statement.query([]).map_err(told)?;
     while let Some(row) = rows.next().map_err(told)? {
         let booking = booking(row, file, &book)?;
-        book.put(booking);
+        book.put(Box::new(booking));
     }
     let mut statement = connection.prepare_cached("SELECT * FROM waiters ORDER BY ticket").map_err(told)?;
     let mut rows = statement.query([]).map_err(told)?;

@@ -13,7 +13,8 @@ use super::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::advise::{Advice, Eviction, NoAdvice, eviction_advice};
 use crate::refusal::UNIFIED_MEMORY;
 use crate::{
-    Book, CoResidency, InferenceSpec, NoOwners, Owners, PoolUse, Request, Store, StoreError, Timestamp,
+    Book, Booking, CoResidency, InferenceSpec, NoOwners, Owners, PoolUse, Request, Store, StoreError,
+    Timestamp,
 };
 
 pub use guard::{InUse, Reservation};
@@ -77,8 +78,9 @@ impl ResidencyLedger {
     ///
     /// It does not fit or may not: then nothing is reserved, and what the instance held before still stands.
     pub fn reserve(&self, instance: &str, spec: &InferenceSpec) -> Result<bool, CoResidency> {
-        let request = Request::new(instance, spec.clone());
-        self.run(None, |book, now| book.reserve_owned(request, now))
+        // Made before the lock is taken, and dropped after it is given back: the lock is held for as short as can be.
+        let booking = Booking::drafted(Request::new(instance, spec.clone()));
+        self.run(None, |book, now| book.reserve_drafted(booking, now))
     }
 
     /// Ends what this instance holds; false when it held nothing.

@@ -45,6 +45,33 @@ impl Kind<'_> {
     }
 }
 
+/// These places by cost per byte of one resource, as [`Kind::by_ratio`] orders them.
+///
+/// Each gives some of it. Ratios are told apart by floating-point numbers where these differ by more than their error,
+/// and exactly elsewhere.
+pub(super) fn by_ratio(problem: &Problem, mut places: Vec<usize>, resource: usize, need: u64) -> Vec<usize> {
+    let ratio = |place: usize| {
+        let size = as_f64(problem.sizes[resource][place].min(need));
+        as_f64(problem.items[place].cost) / size
+    };
+    let mut keyed: Vec<(f64, usize)> = places.iter().map(|place| (ratio(*place), *place)).collect();
+    keyed.sort_unstable_by(|(a, a_place), (b, b_place)| {
+        if *a < b * BELOW {
+            Ordering::Less
+        } else if *b < a * BELOW {
+            Ordering::Greater
+        } else {
+            let kind = |place| Kind { problem, place };
+            kind(*a_place).by_ratio(kind(*b_place), resource, need)
+        }
+    });
+    places.iter_mut().zip(&keyed).for_each(|(place, (_, sorted))| *place = *sorted);
+    places
+}
+
+/// Two conversions and a division err by less than four parts in 2^53, and so does the product with this.
+const BELOW: f64 = 1.0 - 1e-14;
+
 fn as_f64(n: u64) -> f64 {
     plimsoll_units::Bytes::new(n).as_f64()
 }

@@ -1,0 +1,55 @@
+//! `plimsoll watch` as a person starts it, and interrupts it.
+
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+fn interrupted(args: &[&str], signal: Signal) -> String {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .arg("watch")
+        .args(args)
+        .env("NO_COLOR", "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    out.read_line(&mut first).unwrap();
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let (mut rest, mut complaint) = (String::new(), String::new());
+    out.read_to_string(&mut rest).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{complaint}");
+    assert_eq!((rest.as_str(), complaint.as_str()), ("", ""));
+    first
+}
+
+#[test]
+fn it_tells_what_is_there_first_and_an_interrupt_ends_it_well() {
+    let first = interrupted(&["--interval", "1h"], Signal::INT);
+    assert!(first.starts_with("now: ") && first.contains(" worker(s), acceleration "), "{first}");
+}
+
+#[test]
+fn a_line_of_json_is_a_whole_record() {
+    let first = interrupted(&["--json", "--interval", "1h"], Signal::TERM);
+    let record: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(
+        (record["event"].as_str(), record["format"].as_str()),
+        (Some("profile"), Some("plimsoll.watch/1"))
+    );
+    assert!(record["workers"].as_u64().unwrap() >= 1 && record["accelerators"].is_array(), "{record}");
+}
+
+#[test]
+fn an_interval_is_a_time() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(["watch", "--interval", "often"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--interval"));
+}
