@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use plimsoll_cluster::{ClusterSnapshot, this_machine};
 use plimsoll_profile::{
-    Absence, Accelerator, AcceleratorKind, Cores, CpuProfile, FreeMemory, GpuBackend, Health, MemoryProfile,
-    Presence, SystemProfile,
+    Absence, Accelerator, AcceleratorKind, Cores, CpuProfile, CpuTopology, FreeMemory, GpuBackend, Health,
+    MemoryLayout, MemoryProfile, Presence, SystemProfile,
 };
 use plimsoll_units::{Bytes, BytesPerSec, NodeId};
 
@@ -21,6 +21,7 @@ fn gpu(ordinal: u32, total: Bytes) -> Accelerator {
         backend: GpuBackend::Cuda,
         kind: AcceleratorKind::Discrete,
         total: Some(total),
+        layout: MemoryLayout::default(),
         compute_capability: Some((8, 9)),
         multiprocessors: Some(128),
         bandwidth: Some(BytesPerSec::new(1_008_000_000_000)),
@@ -34,7 +35,13 @@ fn machine(memory: Option<Bytes>, accelerators: Vec<Accelerator>) -> SystemProfi
         None => Presence::Absent(Absence::NotHere),
     };
     let cores = Cores { logical: 1, allowed: 1, physical: 1, quota: None, usable: 1 };
-    let cpu = CpuProfile { vendor: None, brand: None, features: Presence::Absent(Absence::NotHere), cores };
+    let cpu = CpuProfile {
+        vendor: None,
+        brand: None,
+        features: Presence::Absent(Absence::NotHere),
+        cores,
+        topology: CpuTopology::default(),
+    };
     SystemProfile { cpu, memory, accelerators, sources: Vec::new() }
 }
 

@@ -5,7 +5,7 @@
     any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")
 )))]
 use crate::Absence;
-use crate::{CpuFeatures, Presence};
+use crate::{Cache, CpuFeatures, Presence};
 
 /// Who made the processor, its name, and what it can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(crate) struct Registers {
     pub(crate) vendor: Option<String>,
     pub(crate) brand: Option<String>,
     pub(crate) features: CpuFeatures,
+    /// From the smallest level to the largest.
+    pub(crate) caches: Vec<Cache>,
 }
 
 /// Asks the processor that this runs on.
@@ -27,7 +29,7 @@ pub(crate) fn read() -> Presence<Registers> {
 #[cfg(all(feature = "cpu", target_arch = "aarch64"))]
 pub(crate) fn read() -> Presence<Registers> {
     let features = CpuFeatures { neon: cfg!(target_feature = "neon"), ..CpuFeatures::default() };
-    Presence::Found(Registers { vendor: None, brand: None, features })
+    Presence::Found(Registers { vendor: None, brand: None, features, caches: Vec::new() })
 }
 
 /// A processor without such registers.
@@ -44,9 +46,11 @@ pub(crate) fn read() -> Presence<Registers> {
 
 #[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
 mod x86 {
-    use raw_cpuid::{CpuId, CpuIdReader};
+    use plimsoll_units::Bytes;
+    use raw_cpuid::{CacheType, CpuId, CpuIdReader};
 
-    use super::{CpuFeatures, Registers};
+    use super::{Cache, CpuFeatures, Registers};
+    use crate::CacheKind;
 
     /// The registers that the operating system must keep for 256-bit vectors: SSE and AVX state.
     const AVX_STATE: u64 = 0x6;
@@ -71,7 +75,29 @@ mod x86 {
             vendor: id.get_vendor_info().and_then(|v| tidy(v.as_str())),
             brand: id.get_processor_brand_string().and_then(|b| tidy(b.as_str())),
             features,
+            caches: caches(id),
         }
+    }
+
+    /// The caches of this processor. Ways × partitions × line × sets, each told as one less; what cannot be is left out.
+    fn caches<R: CpuIdReader>(id: &CpuId<R>) -> Vec<Cache> {
+        let cache = |told: raw_cpuid::CacheParameter| {
+            let kind = match told.cache_type() {
+                CacheType::Data => CacheKind::Data,
+                CacheType::Instruction => CacheKind::Instruction,
+                CacheType::Unified => CacheKind::Unified,
+                CacheType::Null | CacheType::Reserved => return None,
+            };
+            let parts = [told.associativity(), told.physical_line_partitions(), told.coherency_line_size()];
+            let parts = parts.into_iter().filter_map(|part| u64::try_from(part).ok());
+            let sets = Bytes::new(u64::try_from(told.sets()).ok()?);
+            let size = parts.into_iter().try_fold(sets, Bytes::checked_mul)?;
+            Some(Cache { level: told.level().into(), kind, size })
+        };
+        let told = id.get_cache_parameters().into_iter().flatten();
+        let mut found: Vec<Cache> = told.take(16).filter_map(cache).collect();
+        found.sort_unstable();
+        found
     }
 
     #[cfg(test)]

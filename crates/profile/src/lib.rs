@@ -28,6 +28,7 @@ mod cpu;
 mod detect;
 mod gpu;
 mod kernel;
+mod metrics;
 mod presence;
 mod system;
 #[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
@@ -37,8 +38,10 @@ pub use backend::{GpuBackend, UnknownBackend};
 pub use detect::FreeMemory;
 pub use gpu::read_free;
 pub use kernel::{Machine, MemoryReading};
+pub use metrics::{DeviceMetrics, Metrics, ProcessMemory, read_metrics, read_metrics_of, read_processes};
 pub use presence::{Absence, Presence};
 pub use system::{
-    AccelerationMode, Accelerator, AcceleratorKind, CgroupVersion, Cores, CpuFeatures, CpuProfile, CpuQuota,
-    Health, MemoryLimit, MemoryProfile, Probe, ProbeMode, Source, SystemProfile,
+    AccelerationMode, Accelerator, AcceleratorKind, Cache, CacheKind, CgroupVersion, Cores, CpuFeatures,
+    CpuProfile, CpuQuota, CpuTopology, Health, HybridCores, MemoryLayout, MemoryLimit, MemoryProfile, Probe,
+    ProbeMode, Source, SystemProfile,
 };

@@ -53,9 +53,43 @@ pub enum Probe {
     Memory,
     /// NVIDIA's driver.
     Cuda,
+    /// NVIDIA's management library.
+    Nvml,
+    /// What the kernel tells of AMD's cards.
+    Amdgpu,
+    /// What the kernel tells of Intel's cards.
+    Intel,
+    /// Vulkan's drivers.
+    Vulkan,
+    /// Apple's.
+    Metal,
 }
 
 impl Probe {
+    /// Every probe, in the order in which they are listed.
+    pub const ALL: [Self; 10] = [
+        Self::CpuRegisters,
+        Self::Cores,
+        Self::CpuQuota,
+        Self::Memory,
+        Self::Cuda,
+        Self::Nvml,
+        Self::Amdgpu,
+        Self::Intel,
+        Self::Vulkan,
+        Self::Metal,
+    ];
+
+    /// Whether it looks for accelerators.
+    pub const fn is_for_accelerators(self) -> bool {
+        matches!(self, Self::Cuda | Self::Nvml | Self::Amdgpu | Self::Intel | Self::Vulkan | Self::Metal)
+    }
+
+    /// Whether it loads a driver into the process that asks, and so may crash or hang with it.
+    pub const fn loads_a_driver(self) -> bool {
+        matches!(self, Self::Cuda | Self::Nvml | Self::Vulkan | Self::Metal)
+    }
+
     /// Its name in listings.
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,6 +98,11 @@ impl Probe {
             Self::CpuQuota => "cpu quota",
             Self::Memory => "memory",
             Self::Cuda => "cuda",
+            Self::Nvml => "nvml",
+            Self::Amdgpu => "amdgpu",
+            Self::Intel => "intel",
+            Self::Vulkan => "vulkan",
+            Self::Metal => "metal",
         }
     }
 }
@@ -85,6 +124,50 @@ pub struct CpuProfile {
     pub features: Presence<CpuFeatures>,
     /// How many there are and how many may be used.
     pub cores: Cores,
+    /// How they are put together. It is shown and not planned with: virtual machines make it up.
+    pub topology: CpuTopology,
+}
+
+/// How processors are put together. What is not known is `None`, or empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuTopology {
+    /// Packages (sockets) with a processor that is on.
+    pub packages: Option<u32>,
+    /// Where there are two kinds of cores: how many logical processors of each.
+    pub hybrid: Option<HybridCores>,
+    /// The caches of one processor, from the smallest level to the largest.
+    pub caches: Vec<Cache>,
+}
+
+/// Logical processors on cores of two kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HybridCores {
+    /// On the faster cores.
+    pub performance: u32,
+    /// On the more frugal ones.
+    pub efficient: u32,
+}
+
+/// One cache, as one processor sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cache {
+    /// 1 is next to the processor.
+    pub level: u32,
+    /// What it holds.
+    pub kind: CacheKind,
+    /// How much.
+    pub size: Bytes,
+}
+
+/// What a cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CacheKind {
+    /// Data.
+    Data,
+    /// Instructions.
+    Instruction,
+    /// Both.
+    Unified,
 }
 
 /// Which wide instructions may be used: the processor has them and the operating system keeps their registers.
@@ -178,6 +261,8 @@ pub struct Accelerator {
     pub kind: AcceleratorKind,
     /// All of its memory.
     pub total: Option<Bytes>,
+    /// How that memory is made up.
+    pub layout: MemoryLayout,
     /// Which instructions it has, major and minor.
     pub compute_capability: Option<(u32, u32)>,
     /// How many multiprocessors it has.
@@ -186,6 +271,15 @@ pub struct Accelerator {
     pub bandwidth: Option<BytesPerSec>,
     /// Whether it works.
     pub health: Health,
+}
+
+/// How an accelerator's memory is made up. What is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLayout {
+    /// How much of the host's memory it may map beside its own: AMD's GTT, at most the host's memory.
+    pub host_share: Option<Bytes>,
+    /// The largest piece that can be had at once, where that is less than the total: of several heaps the largest.
+    pub largest_heap: Option<Bytes>,
 }
 
 /// `GPU 1 'NVIDIA GeForce RTX 4090' GPU-…`.
@@ -278,9 +372,9 @@ impl fmt::Display for AccelerationMode {
 }
 
 impl SystemProfile {
-    /// The best that this machine has: a healthy accelerator, else the widest vectors.
+    /// The best that this machine has: a healthy accelerator whose memory is known, else the widest vectors.
     pub fn acceleration_mode(&self) -> AccelerationMode {
-        if self.accelerators.iter().any(|a| a.health.is_healthy()) {
+        if self.accelerators.iter().any(|a| a.health.is_healthy() && a.total.is_some()) {
             return AccelerationMode::Gpu;
         }
         match &self.cpu.features {

@@ -412,3 +412,17 @@ fn without_the_feature_the_registers_are_not_read() {
 fn two_looks_at_the_same_machine_are_equal() {
     assert_eq!(SystemProfile::detect_fast(), SystemProfile::detect_fast());
 }
+
+#[cfg(all(feature = "cuda", feature = "nvml"))]
+#[test]
+fn without_libraries_nothing_is_found() {
+    let has = |name: &str| {
+        let listed = std::process::Command::new("ldconfig").arg("-p").output();
+        listed.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(name))
+    };
+    let profile = SystemProfile::detect();
+    for (probe, library) in [(Probe::Cuda, "libcuda"), (Probe::Nvml, "libnvidia-ml")] {
+        let missing = Presence::Absent(Absence::NoLibrary { library });
+        assert!(has(library) || profile.source(probe) == Some(&missing), "{profile:?}");
+    }
+}

@@ -1,9 +1,16 @@
-//! Accelerators: which driver is asked, and the door when none is compiled in.
+//! Accelerators: which drivers are asked, how their answers become one list, and the doors where none is compiled in.
 
+#[cfg(any(feature = "cuda", feature = "nvml"))]
+mod bounds;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod join;
+#[cfg(feature = "nvml")]
+mod managed;
 #[cfg(feature = "cuda")]
 mod nvidia;
+#[cfg(feature = "nvml")]
+mod nvml;
 
 #[cfg(not(feature = "cuda"))]
 mod nvidia {
@@ -22,25 +29,153 @@ mod nvidia {
     }
 }
 
-use plimsoll_units::Bytes;
+#[cfg(not(feature = "nvml"))]
+mod managed {
+    //! The door without the feature.
 
-use crate::{Absence, Accelerator, GpuBackend, Health, Presence};
+    use std::collections::BTreeMap;
 
-/// What NVIDIA's driver sees, in its order; unhealthy devices are listed as such. Loads the driver's library.
-pub(crate) fn accelerators() -> Presence<Vec<Accelerator>> {
-    nvidia::accelerators().into()
+    use crate::{Absence, Accelerator, DeviceMetrics, Presence, ProcessMemory};
+
+    const CLOSED: Absence = Absence::NotCompiled { feature: "nvml" };
+
+    pub(super) fn accelerators() -> Result<Vec<Accelerator>, Absence> {
+        Err(CLOSED)
+    }
+
+    pub(super) fn metrics() -> Result<BTreeMap<String, DeviceMetrics>, Absence> {
+        Err(CLOSED)
+    }
+
+    pub(super) fn processes() -> Result<BTreeMap<String, Presence<Vec<ProcessMemory>>>, Absence> {
+        Err(CLOSED)
+    }
 }
 
-/// What is free on an accelerator now.
-///
-/// NVIDIA's driver answers this only inside a context, which itself takes memory on the card (some hundred MB) for the
-/// time of the call; what is told is what is free beside it. So this is asked on request only.
+use std::collections::BTreeMap;
+
+use plimsoll_units::Bytes;
+
+use crate::{
+    Absence, Accelerator, AcceleratorKind, DeviceMetrics, GpuBackend, Health, Machine, Presence, Probe,
+    ProcessMemory,
+};
+
+/// The accelerators of a machine, each once, and what each probe came back with.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) accelerators: Vec<Accelerator>,
+    pub(crate) outcomes: Vec<(Probe, Presence<usize>)>,
+}
+
+impl Found {
+    fn note(&mut self, probe: Probe, outcome: &Presence<Vec<Accelerator>>) {
+        let counted = match outcome {
+            Presence::Found(devices) => Presence::Found(devices.len()),
+            Presence::Absent(why) => Presence::Absent(why.clone()),
+        };
+        self.outcomes.push((probe, counted));
+    }
+}
+
+/// What the drivers that `asked` allows and the kernel's files tell. `host` is the host's memory.
+pub(crate) fn accelerators(
+    machine: &Machine,
+    host: Option<Bytes>,
+    asked: impl Fn(Probe) -> Result<(), Absence>,
+) -> Found {
+    let ask = |probe, driver: &dyn Fn() -> Result<Vec<Accelerator>, Absence>| -> Presence<Vec<Accelerator>> {
+        asked(probe).and_then(|()| driver()).into()
+    };
+    let mut found = Found::default();
+    let cuda = ask(Probe::Cuda, &nvidia::accelerators);
+    let managed = ask(Probe::Nvml, &managed::accelerators);
+    found.note(Probe::Cuda, &cuda);
+    found.note(Probe::Nvml, &managed);
+    found.accelerators = join::joined(&cuda, &managed);
+    for (probe, told) in [(Probe::Amdgpu, machine.amd(host)), (Probe::Intel, machine.intel())] {
+        found.note(probe, &told);
+        for accelerator in told.found().unwrap_or_default() {
+            join::add(&mut found.accelerators, accelerator);
+        }
+    }
+    for accelerator in &mut found.accelerators {
+        // A board on the host's memory whose driver has no number of its own for it.
+        let is_board =
+            accelerator.kind == AcceleratorKind::Integrated && accelerator.backend == GpuBackend::Cuda;
+        if is_board && accelerator.health.is_healthy() {
+            accelerator.total = accelerator.total.or(host);
+        }
+    }
+    found
+}
+
+/// Live figures of each of the accelerators, in their order. `host` is what is free of the host's memory.
+pub(crate) fn live(
+    machine: &Machine,
+    accelerators: &[Accelerator],
+    host: &Presence<Bytes>,
+) -> Vec<DeviceMetrics> {
+    let is_asked = |a: &Accelerator| a.backend == GpuBackend::Cuda && a.health.is_healthy();
+    let managed = match accelerators.iter().any(is_asked) {
+        true => managed::metrics(),
+        false => Err(Absence::NotAsked),
+    };
+    let of = |accelerator: &Accelerator| {
+        if let Health::Unhealthy(why) = &accelerator.health {
+            return DeviceMetrics::unknown(why.clone());
+        }
+        let told = match accelerator.backend {
+            GpuBackend::Cuda => nvidia_metrics(accelerator, managed.as_ref(), host),
+            GpuBackend::Rocm => machine.amd_metrics(accelerator),
+            _ => DeviceMetrics::unknown(Absence::NotHere),
+        };
+        bounded(told, accelerator)
+    };
+    accelerators.iter().map(of).collect()
+}
+
+/// From the management library where it knows the device; else from the driver.
+fn nvidia_metrics(
+    accelerator: &Accelerator,
+    managed: Result<&BTreeMap<String, DeviceMetrics>, &Absence>,
+    host: &Presence<Bytes>,
+) -> DeviceMetrics {
+    if let Ok(Some(told)) = managed.map(|all| all.get(&accelerator.id)) {
+        let has_none = matches!(&told.free, Presence::Absent(Absence::NotHere));
+        return match accelerator.kind {
+            AcceleratorKind::Integrated if has_none => {
+                DeviceMetrics { free: host.clone(), busy: told.busy.clone() }
+            }
+            _ => told.clone(),
+        };
+    }
+    let why = managed.err().cloned().unwrap_or(Absence::NoDevice);
+    DeviceMetrics { free: nvidia::free(accelerator).into(), busy: Presence::Absent(why) }
+}
+
+/// No more is free than there is.
+fn bounded(told: DeviceMetrics, accelerator: &Accelerator) -> DeviceMetrics {
+    let free = match (told.free, accelerator.total) {
+        (Presence::Found(free), Some(total)) => Presence::Found(free.min(total)),
+        (free, _) => free,
+    };
+    DeviceMetrics { free, ..told }
+}
+
+/// Who holds memory on NVIDIA's devices.
+pub(crate) fn processes() -> Presence<BTreeMap<String, Presence<Vec<ProcessMemory>>>> {
+    managed::processes().into()
+}
+
+/// What is free on an accelerator of this machine now; see [`read_metrics`](crate::read_metrics), which asks about all at
+/// once.
 pub fn read_free(accelerator: &Accelerator) -> Presence<Bytes> {
-    if let Health::Unhealthy(why) = &accelerator.health {
-        return Presence::Absent(why.clone());
-    }
-    match accelerator.backend {
-        GpuBackend::Cuda => nvidia::free(accelerator).into(),
-        _ => Presence::Absent(Absence::NotHere),
-    }
+    let machine = Machine::here();
+    let host = match machine.memory() {
+        Presence::Found(reading) => reading.available.ok_or(Absence::NotHere).into(),
+        Presence::Absent(why) => Presence::Absent(why),
+    };
+    let mut live = live(&machine, std::slice::from_ref(accelerator), &host);
+    live.pop().map_or(Presence::Absent(Absence::NoDevice), |metrics| metrics.free)
 }

@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod cores;
+mod drm;
 mod memory;
 
 use std::fs::File;
@@ -10,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 pub use memory::MemoryReading;
 
-use crate::{Absence, Cores, CpuQuota, Presence};
+use plimsoll_units::Bytes;
+
+use crate::{Absence, Accelerator, Cores, CpuQuota, CpuTopology, DeviceMetrics, Presence};
 
 /// How many bytes of a kernel file are read at most.
 const LIMIT: u64 = 4 << 20;
@@ -38,6 +41,11 @@ impl Machine {
         cores::read(self).into()
     }
 
+    /// How the processors are put together.
+    pub fn topology(&self) -> CpuTopology {
+        cores::topology(self)
+    }
+
     /// The tightest quota of processor time on the way to the root of the control groups; `None` when there is none.
     pub fn cpu_quota(&self) -> Presence<Option<CpuQuota>> {
         cores::quota(self).into()
@@ -51,6 +59,21 @@ impl Machine {
     /// not count.
     pub fn memory(&self) -> Presence<MemoryReading> {
         memory::read(self).into()
+    }
+
+    /// AMD's cards. `host` is the host's memory, of which no card can map more.
+    pub(crate) fn amd(&self, host: Option<Bytes>) -> Presence<Vec<Accelerator>> {
+        drm::amd(self, host).into()
+    }
+
+    /// Live figures of one of AMD's cards.
+    pub(crate) fn amd_metrics(&self, accelerator: &Accelerator) -> DeviceMetrics {
+        drm::amd_metrics(self, accelerator)
+    }
+
+    /// Intel's cards.
+    pub(crate) fn intel(&self) -> Presence<Vec<Accelerator>> {
+        drm::intel(self).into()
     }
 
     /// The brand of the first processor, where the kernel tells it.
