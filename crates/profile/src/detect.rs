@@ -23,6 +23,14 @@ impl SystemProfile {
 
     /// A look at a machine whose kernel files lie elsewhere; registers and drivers are those of this one.
     pub fn detect_with(machine: &Machine, mode: ProbeMode) -> Self {
+        Self::detect_by(machine, &|_| match mode {
+            ProbeMode::Full => Ok(()),
+            ProbeMode::Fast => Err(Absence::NotAsked),
+        })
+    }
+
+    /// A look that loads those drivers that `asked` lets it; each is asked for right before it is loaded.
+    pub(crate) fn detect_by(machine: &Machine, asked: &dyn Fn(Probe) -> Result<(), Absence>) -> Self {
         let mut sources = Vec::new();
         let mut note = |probe, outcome| sources.push(Source { probe, outcome });
 
@@ -35,10 +43,6 @@ impl SystemProfile {
         let memory = machine.memory();
         note(Probe::Memory, counted(&memory, |_| 1));
         let host = memory.as_result().ok().map(|reading| reading.profile.host_total);
-        let asked = |_probe| match mode {
-            ProbeMode::Full => Ok(()),
-            ProbeMode::Fast => Err(Absence::NotAsked),
-        };
         let found = gpu::accelerators(machine, host, asked);
         sources.extend(found.outcomes.into_iter().map(|(probe, outcome)| Source { probe, outcome }));
 
@@ -94,6 +98,7 @@ fn cores_by_the_library() -> Cores {
 
 /// What is free on a machine now. What is not in here is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FreeMemory {
     /// Of the host's memory, within the limits of this process.
     pub host: Option<Bytes>,

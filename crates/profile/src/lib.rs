@@ -27,10 +27,14 @@ mod backend;
 mod cpu;
 mod detect;
 mod gpu;
+#[cfg(feature = "isolated")]
+pub mod isolated;
 mod kernel;
 mod metrics;
 mod presence;
 mod system;
+#[cfg(feature = "serde")]
+mod wire;
 #[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
 mod xcr0;
 

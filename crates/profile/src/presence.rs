@@ -2,6 +2,8 @@
 
 /// The answer of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Presence<T> {
     /// It is there.
     Found(T),
@@ -38,6 +40,7 @@ impl<T> From<Result<T, Absence>> for Presence<T> {
 
 /// Why something was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Absence {
     /// The probe is behind a feature that is off.

@@ -11,6 +11,7 @@ use crate::{Absence, GpuBackend, Presence};
 /// It holds only what changes rarely, so that two looks at the same machine are equal; what is free is a
 /// [`FreeMemory`](crate::FreeMemory).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SystemProfile {
     /// Its processors.
     pub cpu: CpuProfile,
@@ -24,6 +25,8 @@ pub struct SystemProfile {
 
 /// How much is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum ProbeMode {
     /// Registers and kernel files; no driver is loaded.
     Fast,
@@ -33,6 +36,7 @@ pub enum ProbeMode {
 
 /// What one probe came back with.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Source {
     /// Which probe.
     pub probe: Probe,
@@ -42,6 +46,8 @@ pub struct Source {
 
 /// Who was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Probe {
     /// The processor's own registers.
     CpuRegisters,
@@ -115,6 +121,7 @@ impl fmt::Display for Probe {
 
 /// The processors of a machine, and how many of them this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CpuProfile {
     /// Who made it (`GenuineIntel`).
     pub vendor: Option<String>,
@@ -130,6 +137,7 @@ pub struct CpuProfile {
 
 /// How processors are put together. What is not known is `None`, or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CpuTopology {
     /// Packages (sockets) with a processor that is on.
     pub packages: Option<u32>,
@@ -141,6 +149,7 @@ pub struct CpuTopology {
 
 /// Logical processors on cores of two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct HybridCores {
     /// On the faster cores.
     pub performance: u32,
@@ -150,6 +159,7 @@ pub struct HybridCores {
 
 /// One cache, as one processor sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Cache {
     /// 1 is next to the processor.
     pub level: u32,
@@ -161,6 +171,8 @@ pub struct Cache {
 
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum CacheKind {
     /// Data.
     Data,
@@ -172,6 +184,7 @@ pub enum CacheKind {
 
 /// Which wide instructions may be used: the processor has them and the operating system keeps their registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CpuFeatures {
     /// 256-bit vectors of whole numbers.
     pub avx2: bool,
@@ -183,6 +196,7 @@ pub struct CpuFeatures {
 
 /// How many processors there are and how many may be used. Every count is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Cores {
     /// Logical processors that are on.
     pub logical: u32,
@@ -198,6 +212,7 @@ pub struct Cores {
 
 /// How much processor time may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CpuQuota {
     /// This much, in microseconds,
     pub quota_us: u64,
@@ -215,6 +230,7 @@ impl CpuQuota {
 
 /// The memory that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryProfile {
     /// The host's memory, or the tightest limit below it.
     pub total: Bytes,
@@ -226,6 +242,7 @@ pub struct MemoryProfile {
 
 /// A limit of a control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryLimit {
     /// The file that says so.
     pub path: String,
@@ -235,6 +252,8 @@ pub struct MemoryLimit {
 
 /// The two generations of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum CgroupVersion {
     /// A hierarchy for each controller.
     V1,
@@ -244,6 +263,7 @@ pub enum CgroupVersion {
 
 /// Something beside the processors that holds layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Accelerator {
     /// The driver's number for it, as this process sees them.
     pub ordinal: u32,
@@ -268,6 +288,7 @@ pub struct Accelerator {
     /// How many multiprocessors it has.
     pub multiprocessors: Option<u32>,
     /// How fast it can read its memory at best: twice the memory clock (both edges) times the width of the bus.
+    #[cfg_attr(feature = "serde", serde(with = "crate::wire::rate"))]
     pub bandwidth: Option<BytesPerSec>,
     /// Whether it works.
     pub health: Health,
@@ -275,6 +296,7 @@ pub struct Accelerator {
 
 /// How an accelerator's memory is made up. What is not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryLayout {
     /// How much of the host's memory it may map beside its own: AMD's GTT, at most the host's memory.
     pub host_share: Option<Bytes>,
@@ -295,6 +317,8 @@ impl fmt::Display for Accelerator {
 
 /// How an accelerator sits in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum AcceleratorKind {
     /// With memory of its own.
     Discrete,
@@ -323,6 +347,8 @@ impl fmt::Display for AcceleratorKind {
 
 /// Whether an accelerator works.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Health {
     /// It answers, and its answers can be true.
     Healthy,
@@ -339,6 +365,8 @@ impl Health {
 
 /// What does the heavy work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum AccelerationMode {
     /// An accelerator.
     Gpu,

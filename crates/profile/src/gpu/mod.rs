@@ -82,7 +82,7 @@ impl Found {
 pub(crate) fn accelerators(
     machine: &Machine,
     host: Option<Bytes>,
-    asked: impl Fn(Probe) -> Result<(), Absence>,
+    asked: &dyn Fn(Probe) -> Result<(), Absence>,
 ) -> Found {
     let ask = |probe, driver: &dyn Fn() -> Result<Vec<Accelerator>, Absence>| -> Presence<Vec<Accelerator>> {
         asked(probe).and_then(|()| driver()).into()

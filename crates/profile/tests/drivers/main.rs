@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod cuda;
+mod isolated;
 mod nvml;
 
 use std::collections::BTreeSet;
@@ -141,6 +142,15 @@ fn looks() {
     for line in out.lines() {
         println!("{MARK}{line}");
     }
+}
+
+#[test]
+#[ignore = "the child that another process asks for a look"]
+fn answers() {
+    // The harness leaves its own line open.
+    println!();
+    let question = std::env::var("FAKE_QUESTION").unwrap_or_default();
+    plimsoll_profile::isolated::answer(&question, &mut std::io::stdout()).unwrap();
 }
 
 /// What two looks at a machine say, in lines.

@@ -81,6 +81,7 @@ int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
 static int retained, pushed;
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
+    misbehave(getenv("FAKE_CONTEXT_DOES"));
     retained += 1;
     *context = (void *)(size_t)(device + 1);
     return number("FAKE_RETAIN", 0);
