@@ -8,6 +8,7 @@ mod failure;
 mod input;
 mod inspect;
 mod ledger;
+mod look;
 mod plan;
 mod refusal;
 mod show;
@@ -71,6 +72,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Run(args) => ledger::run(args, cli),
         Command::Roster(args) => ledger::roster(args, cli),
         Command::Start(args) => ledger::start(args),
+        Command::Look(args) => look::answer(args),
         Command::Completions(args) => completions::run(args),
     }
 }

@@ -104,6 +104,35 @@ fn an_accelerator_on_the_hosts_memory_does_not_make_it_more() {
 }
 
 #[test]
+fn a_part_of_the_processor_with_memory_of_its_own_is_two_devices_and_nothing_counts_twice() {
+    // 128 GiB in the machine: 8 GiB for the accelerator alone, 120 GiB for the system, of which it may map all but a bit.
+    let own = Bytes::new(8_589_934_592);
+    let system = Bytes::gib(120);
+    let share = Bytes::gib(100);
+    let apu = Accelerator {
+        backend: GpuBackend::Rocm,
+        kind: AcceleratorKind::Integrated,
+        layout: MemoryLayout { host_share: Some(share), ..MemoryLayout::default() },
+        uuid: None,
+        ..gpu(0, own)
+    };
+    let card = Accelerator { backend: GpuBackend::Rocm, ..gpu(1, Bytes::gib(24)) };
+    let free = FreeMemory {
+        host: Some(Bytes::gib(110)),
+        accelerators: BTreeMap::from([("GPU-0".to_owned(), Bytes::gib(7))]),
+    };
+    let cluster = here(&machine(Some(system), vec![apu, card]), &free);
+    let (devices, pools) = shown(&cluster);
+    assert_eq!(
+        devices,
+        ["host on ram limit -", "gpu0 on gpu0 limit -", "gtt on ram limit 100 GiB", "ROCm1 on ROCm1 limit -"]
+    );
+    assert_eq!(pools, ["ram 120 GiB free 110 GiB", "gpu0 8 GiB free 7 GiB", "ROCm1 24 GiB free -"]);
+    let whole = Bytes::saturating_sum(cluster.nodes[0].pools.iter().take(2).map(|pool| pool.total));
+    assert_eq!(whole, Bytes::gib(128));
+}
+
+#[test]
 fn more_free_than_there_is_counts_as_all() {
     let free = FreeMemory { host: Some(Bytes::MAX), accelerators: BTreeMap::new() };
     let (_, pools) = shown(&here(&machine(Some(Bytes::gib(2)), Vec::new()), &free));

@@ -28,8 +28,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Features, all on by default: `cpu` and `cuda` (what this machine is), `gguf` and `safetensors` (model files), `files`
-//! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share).
+//! Features, on by default: `cpu`, `cuda` and `nvml` (what this machine is), `gguf` and `safetensors` (model files), `files`
+//! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share). Off by default: `isolated` (a
+//! look at the drivers in a child process).
 
 mod context;
 mod engine;

@@ -11,7 +11,8 @@
 //! use plimsoll_profile::isolated;
 //!
 //! let program = std::env::current_exe()?;
-//! let look = isolated::look(Duration::from_secs(2), |question| {
+//! let wanted = isolated::Wanted { limit: Duration::from_secs(2), free: true };
+//! let look = isolated::look(wanted, |question| {
 //!     let mut command = Command::new(&program);
 //!     command.arg("__look").arg(question);
 //!     command
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Absence, FreeMemory, Machine, Presence, Probe, ProbeMode, SystemProfile};
+use crate::{Absence, FreeMemory, Machine, Presence, Probe, SystemProfile};
 
 /// What stands before each line that is ours: a driver may print too.
 const MARK: &str = "plimsoll-look ";
@@ -51,9 +52,21 @@ pub struct Look {
     pub trouble: Option<Absence>,
 }
 
+/// What is wanted of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// How long each step may take: loading a driver with what it lists, or reading what is free.
+    pub limit: Duration,
+    /// Whether to read what is free on the accelerators. Where NVIDIA's management library is not there, that takes memory on
+    /// the card for a moment.
+    pub free: bool,
+}
+
 /// What the child is asked.
 #[derive(Debug, Serialize, Deserialize)]
 struct Question {
+    /// Whether to read what is free on the accelerators.
+    free: bool,
     /// How long each step may take.
     milliseconds: u64,
     /// Drivers that are left out, and why.
@@ -83,12 +96,12 @@ struct Heard {
 /// Looks at this machine in a child process. `command` makes the command that passes its argument to [`answer`] and prints
 /// to its standard output; its streams are set here.
 ///
-/// Each driver may take as long as `limit`, and reading what is free as long again. A driver that crashes or takes longer is
-/// told of in the profile's sources, and the others are asked again without it. When no child can be started, the look is a
-/// fast one.
-pub fn look(limit: Duration, command: impl Fn(&str) -> Command) -> Look {
+/// A driver that crashes or takes longer than the limit is told of in the profile's sources, and the others are asked again
+/// without it. When no child can be started, the look is a fast one.
+pub fn look(wanted: Wanted, command: impl Fn(&str) -> Command) -> Look {
+    let Wanted { limit, free } = wanted;
     let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    let mut question = Question { milliseconds, left_out: Vec::new() };
+    let mut question = Question { free, milliseconds, left_out: Vec::new() };
     loop {
         let (heard, end) = match serde_json::to_string(&question) {
             Ok(text) => hear(&mut command(&text), limit),
@@ -225,12 +238,15 @@ pub fn answer(question: &str, out: &mut impl Write) -> io::Result<()> {
     };
     let profile = SystemProfile::detect_by(&machine, &asked);
     say(&Line::Profile(Box::new(profile.clone())))?;
-    say(&Line::Free(FreeMemory::read_with(&machine, &profile)))
+    say(&Line::Free(match question.free {
+        true => FreeMemory::read_with(&machine, &profile),
+        false => FreeMemory { host: host_free(), ..FreeMemory::default() },
+    }))
 }
 
-/// The same without a child: for programs that cannot start themselves, and for what no driver knows.
-pub fn look_here(mode: ProbeMode) -> Look {
-    let profile = SystemProfile::detect_with(&Machine::here(), mode);
+/// A fast look, which loads no driver and needs no child.
+pub fn look_fast() -> Look {
+    let profile = SystemProfile::detect_fast();
     let free = FreeMemory::read(&profile);
     Look { profile, free, trouble: None }
 }

@@ -30,6 +30,7 @@ mod gpu;
 #[cfg(feature = "isolated")]
 pub mod isolated;
 mod kernel;
+mod measure;
 mod metrics;
 mod presence;
 mod system;
@@ -42,6 +43,7 @@ pub use backend::{GpuBackend, UnknownBackend};
 pub use detect::FreeMemory;
 pub use gpu::read_free;
 pub use kernel::{Machine, MemoryReading};
+pub use measure::{Measured, measure_host};
 pub use metrics::{DeviceMetrics, Metrics, ProcessMemory, read_metrics, read_metrics_of, read_processes};
 pub use presence::{Absence, Presence};
 pub use system::{

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use plimsoll_profile::isolated::{Look, look};
+use plimsoll_profile::isolated::{Look, Wanted, look};
 use plimsoll_profile::{Absence, Health, Presence, Probe};
 use plimsoll_units::Bytes;
 
@@ -17,7 +17,7 @@ const SHORT: Duration = Duration::from_millis(1_500);
 /// A look with both libraries; `None` where they cannot be made.
 fn seen(limit: Duration, settings: &[(&str, &str)]) -> Option<Look> {
     child("answers", &[cuda(&[]), nvml(&[])], settings)?;
-    Some(look(limit, |question| {
+    Some(look(Wanted { limit, free: true }, |question| {
         let mut command = child("answers", &[cuda(&[]), nvml(&[])], settings).unwrap();
         command.env("FAKE_CUDA", "4090").env("FAKE_NVML", "4090,3090").env("FAKE_QUESTION", question);
         command
@@ -91,7 +91,7 @@ fn a_driver_that_hangs_when_asked_what_is_free_leaves_the_profile() {
 #[test]
 fn a_child_that_cannot_be_started_or_says_nothing_leaves_what_needs_no_driver() {
     for (program, told) in [("/none/such", "cannot be started"), ("true", "exit status: 0")] {
-        let look = look(PATIENCE, |_| Command::new(program));
+        let look = look(Wanted { limit: PATIENCE, free: true }, |_| Command::new(program));
         assert!(look.profile.memory.as_result().is_ok());
         for probe in Probe::ALL.into_iter().filter(|probe| matches!(probe, Probe::Cuda | Probe::Nvml)) {
             let why = absent(&look, probe).unwrap().to_string();
