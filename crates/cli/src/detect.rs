@@ -52,7 +52,7 @@ fn measure(look: &Look) -> Result<Measured, Failure> {
     let clock = Instant::now;
     measure_host(look.profile.recommended_workers(), look.free.host, BUDGET, &clock).ok_or_else(|| {
         Failure::Input(
-            "--measure: 1 GiB must be free, and some of 300 ms left after filling 256 MiB".to_owned(),
+            "--measure: 1 GiB must be free, and this machine busy with less than all it has".to_owned(),
         )
     })
 }
@@ -69,7 +69,14 @@ fn text(look: &Look, measured: Option<&Measured>, snapshot: &ClusterSnapshot) ->
     let profile = &look.profile;
     let mut lines = vec![format!("{}:", input::node_name()), processor(profile), memory(look)];
     lines.extend(measured.map(|m| {
-        let note = if profile.accelerators.is_empty() { "" } else { "; accelerators are not measured" };
+        let mut note = String::new();
+        let largest = profile.cpu.topology.caches.iter().map(|cache| cache.size).max();
+        if largest.is_some_and(|cache| m.buffer < cache.saturating_mul(4)) {
+            note.push_str("; caches hold much of it, so this is too good");
+        }
+        if !profile.accelerators.is_empty() {
+            note.push_str("; accelerators are not measured: that would take memory on them");
+        }
         format!(
             "  measured    the host reads {} ({} thread(s), {} from a buffer of {} in {} ms{note})",
             m.rate,

@@ -31,8 +31,17 @@ pub struct Measured {
     pub buffer: Bytes,
 }
 
-/// Reads a buffer over and over on `workers` threads until `budget` is over, the time to fill it included. `None` when
-/// `free` leaves no room for the buffer (four times its size), or the time was up before anything was read.
+/// What one thread did.
+struct Part {
+    filled: usize,
+    /// Blocks.
+    read: u64,
+    start: Instant,
+    stop: Instant,
+}
+
+/// Fills a buffer for at most half of `budget`, and reads it over and over on `workers` threads until the budget is over.
+/// `None` when `free` leaves no room (four times the whole buffer), or the time was up before anything was read.
 ///
 /// The rate is that of one pattern (long runs of whole numbers, read in order), which is how weights are read; other work,
 /// and other processes at the same time, get less.
@@ -44,20 +53,24 @@ pub fn measure_host(
 ) -> Option<Measured> {
     let threads = workers.clamp(1, MOST_THREADS);
     let each = usize::try_from(BUFFER / u64::from(threads)).ok()? / BLOCK * BLOCK;
-    let buffer = Bytes::new(u64::try_from(each).ok()?).saturating_mul(threads.into());
-    if each == 0 || free.is_some_and(|free| free < buffer.saturating_mul(4)) {
+    if each == 0 || free.is_some_and(|free| free < Bytes::new(BUFFER).saturating_mul(4)) {
         return None;
     }
-    let end = now() + budget;
+    let begin = now();
+    let (half, end) = (begin + budget / 2, begin + budget);
     let start_together = Barrier::new(usize::try_from(threads).ok()?);
     let worker = || {
         // Not zeros: pages that were never written may all be one.
-        let memory = vec![1_u8; each];
+        let ones = vec![1_u8; BLOCK];
+        let mut memory = Vec::with_capacity(each);
+        while memory.len() < each && now() < half {
+            memory.extend_from_slice(&ones);
+        }
         start_together.wait();
         let start = now();
         let mut read = 0_u64;
         let mut stop = start;
-        'passes: while stop < end {
+        'passes: while stop < end && !memory.is_empty() {
             for block in memory.chunks_exact(BLOCK) {
                 black_box(sum(block));
                 read += 1;
@@ -67,17 +80,18 @@ pub fn measure_host(
                 }
             }
         }
-        (read, start, stop)
+        Part { filled: memory.len(), read, start, stop }
     };
-    let parts: Vec<(u64, Instant, Instant)> = thread::scope(|scope| {
+    let parts: Vec<Part> = thread::scope(|scope| {
         let started: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         started.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
-    let blocks = parts.iter().map(|(read, ..)| read).sum::<u64>();
-    let first = parts.iter().map(|(_, start, _)| *start).min()?;
-    let last = parts.iter().map(|(.., stop)| *stop).max()?;
+    let bytes = |n: usize| u64::try_from(n).map(Bytes::new).ok();
+    let buffer = Bytes::saturating_sum(parts.iter().filter_map(|part| bytes(part.filled)));
+    let first = parts.iter().map(|part| part.start).min()?;
+    let last = parts.iter().map(|part| part.stop).max()?;
     let took = last.saturating_duration_since(first);
-    let read = Bytes::new(blocks).checked_mul(u64::try_from(BLOCK).ok()?)?;
+    let read = bytes(BLOCK)?.checked_mul(parts.iter().map(|part| part.read).sum())?;
     let rate = u128::from(read.get()) * 1_000_000_000 / took.as_nanos().max(1);
     let rate = BytesPerSec::new(u64::try_from(rate).ok()?);
     (!read.is_zero()).then_some(Measured { rate, read, took, threads, buffer })
@@ -109,11 +123,12 @@ mod tests {
     #[test]
     fn what_was_read_over_the_time_it_took_is_the_rate() {
         let clock = ticking();
-        let measured = measure_host(1, None, Duration::from_millis(101), &clock).unwrap();
-        assert_eq!((measured.threads, measured.buffer), (1, Bytes::mib(256)));
-        // One block a look, from the second look to the first that is not before the end.
-        assert_eq!(measured.took, Duration::from_millis(100));
-        assert_eq!(measured.read, Bytes::new(100 * 262_144));
+        let measured = measure_host(1, None, Duration::from_millis(200), &clock).unwrap();
+        // The first look begins; one block is filled at each of the next, and the look at half time fills no more.
+        assert_eq!((measured.threads, measured.buffer), (1, Bytes::new(99 * 262_144)));
+        // One block a look, from the next one to the first that is not before the end.
+        assert_eq!(measured.took, Duration::from_millis(99));
+        assert_eq!(measured.read, Bytes::new(99 * 262_144));
         assert_eq!(measured.rate, BytesPerSec::new(262_144_000));
     }
 
