@@ -5,7 +5,7 @@
     any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")
 )))]
 use crate::Absence;
-use crate::{Cache, CpuFeatures, Presence};
+use crate::{Cache, CpuFeatures, Presence, RegisterDump};
 
 /// Who made the processor, its name, and what it can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +17,12 @@ pub(crate) struct Registers {
     pub(crate) caches: Vec<Cache>,
 }
 
-/// Asks the processor that this runs on.
+/// Asks the processor that this runs on, or looks into a recording of another.
 #[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
-pub(crate) fn read() -> Presence<Registers> {
+pub(crate) fn read(recorded: Option<&RegisterDump>) -> Presence<Registers> {
+    if let Some(dump) = recorded {
+        return Presence::Found(x86::recorded(dump));
+    }
     let id = raw_cpuid::CpuId::new();
     let saves_state = id.get_feature_info().is_some_and(|f| f.has_oxsave());
     Presence::Found(x86::decode(&id, crate::xcr0::read(saves_state)))
@@ -27,35 +30,45 @@ pub(crate) fn read() -> Presence<Registers> {
 
 /// Every 64-bit Arm processor that runs a standard library has 128-bit vectors, and every system keeps them.
 #[cfg(all(feature = "cpu", target_arch = "aarch64"))]
-pub(crate) fn read() -> Presence<Registers> {
+pub(crate) fn read(_recorded: Option<&RegisterDump>) -> Presence<Registers> {
     let features = CpuFeatures { neon: cfg!(target_feature = "neon"), ..CpuFeatures::default() };
     Presence::Found(Registers { vendor: None, brand: None, features, caches: Vec::new() })
 }
 
 /// A processor without such registers.
 #[cfg(all(feature = "cpu", not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) fn read() -> Presence<Registers> {
+pub(crate) fn read(_recorded: Option<&RegisterDump>) -> Presence<Registers> {
     Presence::Absent(Absence::NotHere)
 }
 
 /// The door without the feature.
 #[cfg(not(feature = "cpu"))]
-pub(crate) fn read() -> Presence<Registers> {
+pub(crate) fn read(_recorded: Option<&RegisterDump>) -> Presence<Registers> {
     Presence::Absent(Absence::NotCompiled { feature: "cpu" })
 }
 
 #[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
 mod x86 {
     use plimsoll_units::Bytes;
-    use raw_cpuid::{CacheType, CpuId, CpuIdReader};
+    use raw_cpuid::{CacheType, CpuId, CpuIdReader, CpuIdResult};
 
-    use super::{Cache, CpuFeatures, Registers};
+    use super::{Cache, CpuFeatures, RegisterDump, Registers};
     use crate::CacheKind;
 
     /// The registers that the operating system must keep for 256-bit vectors: SSE and AVX state.
     const AVX_STATE: u64 = 0x6;
     /// And for 512-bit vectors: also mask registers and both halves of the upper state.
     const AVX512_STATE: u64 = AVX_STATE | 0xe0;
+
+    /// A processor from a recording.
+    pub(super) fn recorded(dump: &RegisterDump) -> Registers {
+        let answers = dump.clone();
+        let read = move |leaf: u32, subleaf: u32| {
+            let [eax, ebx, ecx, edx] = answers.answer(leaf, subleaf);
+            CpuIdResult { eax, ebx, ecx, edx }
+        };
+        decode(&CpuId::with_cpuid_reader(read), dump.xcr0())
+    }
 
     /// A processor from its registers and from `xcr0`, which says what state the operating system keeps.
     pub(super) fn decode<R: CpuIdReader>(id: &CpuId<R>, xcr0: u64) -> Registers {
@@ -103,7 +116,6 @@ mod x86 {
     #[cfg(test)]
     mod tests {
         use proptest::prelude::*;
-        use raw_cpuid::CpuIdResult;
 
         use super::*;
 
@@ -168,7 +180,7 @@ mod x86 {
 
         #[test]
         fn this_processor_agrees_with_the_standard_library() {
-            if let crate::Presence::Found(here) = super::super::read() {
+            if let crate::Presence::Found(here) = super::super::read(None) {
                 assert_eq!(here.features.avx2, std::arch::is_x86_feature_detected!("avx2"));
                 assert_eq!(here.features.avx512, std::arch::is_x86_feature_detected!("avx512f"));
             }

@@ -21,7 +21,8 @@ impl SystemProfile {
         Self::detect_with(&Machine::here(), ProbeMode::Fast)
     }
 
-    /// A look at a machine whose kernel files lie elsewhere; registers and drivers are those of this one.
+    /// A look at a machine whose kernel files lie elsewhere; drivers are those of this one, and so are the registers where none
+    /// are recorded.
     pub fn detect_with(machine: &Machine, mode: ProbeMode) -> Self {
         Self::detect_by(machine, &|_| match mode {
             ProbeMode::Full => Ok(()),
@@ -34,7 +35,7 @@ impl SystemProfile {
         let mut sources = Vec::new();
         let mut note = |probe, outcome| sources.push(Source { probe, outcome });
 
-        let registers = cpu::read();
+        let registers = cpu::read(machine.registers());
         note(Probe::CpuRegisters, counted(&registers, |_| 1));
         let cores = machine.cores();
         note(Probe::Cores, counted(&cores, |c| usize::try_from(c.physical).unwrap_or(usize::MAX)));
@@ -119,7 +120,7 @@ impl FreeMemory {
             Presence::Found(reading) => reading.available.ok_or(Absence::NotHere).into(),
             Presence::Absent(why) => Presence::Absent(why),
         };
-        let live = gpu::live(machine, &profile.accelerators, &host);
+        let live = gpu::live(machine, profile, &host);
         let known = |(accelerator, metrics): (&Accelerator, DeviceMetrics)| {
             metrics.free.found().map(|free| (accelerator.id.clone(), free))
         };

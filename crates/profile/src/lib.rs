@@ -33,6 +33,7 @@ mod kernel;
 mod measure;
 mod metrics;
 mod presence;
+mod registers;
 mod system;
 #[cfg(feature = "serde")]
 mod wire;
@@ -46,6 +47,7 @@ pub use kernel::{Machine, MemoryReading};
 pub use measure::{Measured, measure_host};
 pub use metrics::{DeviceMetrics, Metrics, ProcessMemory, read_metrics, read_metrics_of, read_processes};
 pub use presence::{Absence, Presence};
+pub use registers::{BadDump, RegisterDump};
 pub use system::{
     AccelerationMode, Accelerator, AcceleratorKind, Cache, CacheKind, CgroupVersion, Cores, CpuFeatures,
     CpuProfile, CpuQuota, CpuTopology, Health, HybridCores, MemoryLayout, MemoryLimit, MemoryProfile, Probe,

@@ -95,7 +95,7 @@ pub fn read_metrics_of(machine: &Machine, profile: &SystemProfile, now: Instant)
         },
         Presence::Absent(why) => Presence::Absent(why),
     };
-    let live = gpu::live(machine, &profile.accelerators, &host);
+    let live = gpu::live(machine, profile, &host);
     let ids = profile.accelerators.iter().map(|accelerator| accelerator.id.clone());
     Metrics { taken: now, host, accelerators: ids.zip(live).collect() }
 }

@@ -91,7 +91,7 @@ pub enum Absence {
         milliseconds: u64,
     },
     /// It ended the process that asked.
-    #[error("it crashed ({how})")]
+    #[error("the driver ended the process that asked ({how})")]
     Crashed {
         /// How that process ended.
         how: String,

@@ -322,7 +322,7 @@ fn affinity_alone_counts_processors_as_cores() {
 
 #[test]
 fn a_small_server_in_a_hybrid_tree_is_read_as_it_was_captured() {
-    let tree = Tree::captured("server", include_str!("machines/hybrid-server.txt"));
+    let tree = Tree::captured("server", include_str!("fixtures/hybrid-server.txt"));
     let memory = tree.memory();
     assert_eq!(memory.profile.host_total, Bytes::new(24_684_084 * 1024));
     // The nodes of its memory add up to something else, and nobody adds them up.

@@ -58,7 +58,7 @@ use plimsoll_units::Bytes;
 
 use crate::{
     Absence, Accelerator, AcceleratorKind, DeviceMetrics, GpuBackend, Health, Machine, Presence, Probe,
-    ProcessMemory,
+    ProcessMemory, SystemProfile,
 };
 
 /// The accelerators of a machine, each once, and what each probe came back with.
@@ -110,15 +110,28 @@ pub(crate) fn accelerators(
     found
 }
 
-/// Live figures of each of the accelerators, in their order. `host` is what is free of the host's memory.
-pub(crate) fn live(
+/// Live figures of each of a profile's accelerators, in their order. `host` is what is free of the host's memory. A library
+/// that crashed or hung when the profile was made is not asked again.
+pub(crate) fn live(machine: &Machine, profile: &SystemProfile, host: &Presence<Bytes>) -> Vec<DeviceMetrics> {
+    let managed = match profile.source(Probe::Nvml) {
+        Some(Presence::Absent(why @ (Absence::TimedOut { .. } | Absence::Crashed { .. }))) => {
+            Err(why.clone())
+        }
+        _ => Ok(()),
+    };
+    live_of(machine, &profile.accelerators, host, managed)
+}
+
+/// The same, with the management library only where it is `allowed`.
+fn live_of(
     machine: &Machine,
     accelerators: &[Accelerator],
     host: &Presence<Bytes>,
+    allowed: Result<(), Absence>,
 ) -> Vec<DeviceMetrics> {
     let is_asked = |a: &Accelerator| a.backend == GpuBackend::Cuda && a.health.is_healthy();
     let managed = match accelerators.iter().any(is_asked) {
-        true => managed::metrics(),
+        true => allowed.and_then(|()| managed::metrics()),
         false => Err(Absence::NotAsked),
     };
     let of = |accelerator: &Accelerator| {
@@ -176,6 +189,6 @@ pub fn read_free(accelerator: &Accelerator) -> Presence<Bytes> {
         Presence::Found(reading) => reading.available.ok_or(Absence::NotHere).into(),
         Presence::Absent(why) => Presence::Absent(why),
     };
-    let mut live = live(&machine, std::slice::from_ref(accelerator), &host);
+    let mut live = live_of(&machine, std::slice::from_ref(accelerator), &host, Ok(()));
     live.pop().map_or(Presence::Absent(Absence::NoDevice), |metrics| metrics.free)
 }

@@ -13,7 +13,7 @@ pub use memory::MemoryReading;
 
 use plimsoll_units::Bytes;
 
-use crate::{Absence, Accelerator, Cores, CpuQuota, CpuTopology, DeviceMetrics, Presence};
+use crate::{Absence, Accelerator, Cores, CpuQuota, CpuTopology, DeviceMetrics, Presence, RegisterDump};
 
 /// How many bytes of a kernel file are read at most.
 const LIMIT: u64 = 4 << 20;
@@ -22,6 +22,7 @@ const LIMIT: u64 = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct Machine {
     root: PathBuf,
+    registers: Option<RegisterDump>,
 }
 
 impl Machine {
@@ -32,7 +33,17 @@ impl Machine {
 
     /// The machine whose `/proc` and `/sys` lie under `root`.
     pub fn at(root: impl AsRef<Path>) -> Self {
-        Self { root: root.as_ref().to_owned() }
+        Self { root: root.as_ref().to_owned(), registers: None }
+    }
+
+    /// The same machine with these recorded registers in place of those of the processor at hand.
+    pub fn with_registers(self, registers: RegisterDump) -> Self {
+        Self { registers: Some(registers), ..self }
+    }
+
+    /// Recorded registers.
+    pub(crate) fn registers(&self) -> Option<&RegisterDump> {
+        self.registers.as_ref()
     }
 
     /// How many processors there are and how many may be used. A quota that cannot be read counts as none; see

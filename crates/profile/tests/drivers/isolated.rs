@@ -80,6 +80,15 @@ fn a_driver_that_hangs_is_given_up() {
 }
 
 #[test]
+fn a_library_that_hangs_is_not_asked_again_for_what_is_free() {
+    let Some(look) = seen(SHORT, &[("FAKE_NVML_DOES", "hang")]) else { return };
+    assert_eq!(absent(&look, Probe::Nvml), Some(&Absence::TimedOut { milliseconds: 1_500 }));
+    assert_eq!((troubles(&look), look.trouble.clone()), (vec![("4090", None)], None));
+    // The driver itself is asked instead.
+    assert_eq!(look.free.accelerators.values().copied().collect::<Vec<_>>(), [Bytes::gib(1)]);
+}
+
+#[test]
 fn a_driver_that_hangs_when_asked_what_is_free_leaves_the_profile() {
     let settings = [("FAKE_CONTEXT_DOES", "hang"), ("FAKE_NVML_INIT", "9")];
     let Some(look) = seen(SHORT, &settings) else { return };

@@ -3,9 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
+#[path = "../support/bundle.rs"]
+mod bundle;
 mod cuda;
+mod fixtures;
 mod isolated;
 mod nvml;
+#[path = "../support/shown.rs"]
+mod shown;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -116,11 +121,16 @@ fn child(test: &str, libraries: &[Library], settings: &[(&str, &str)]) -> Option
 
 /// What the probes say when these libraries are found first.
 fn report(libraries: &[Library], settings: &[(&str, &str)]) -> Option<String> {
-    let output = child("looks", libraries, settings)?.output().unwrap();
+    Some(lines(&mut child("looks", libraries, settings)?))
+}
+
+/// What a child says in lines that are marked.
+fn lines(child: &mut Command) -> String {
+    let output = child.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{said}\n{errors}", output.status);
-    Some(said.lines().filter_map(|line| line.strip_prefix(MARK)).map(|line| format!("{line}\n")).collect())
+    said.lines().filter_map(|line| line.strip_prefix(MARK)).map(|line| format!("{line}\n")).collect()
 }
 
 fn check(libraries: &[Library], settings: &[(&str, &str)], expected: Expect) {
@@ -140,6 +150,19 @@ fn looks() {
     // The harness leaves its own line open.
     println!();
     for line in out.lines() {
+        println!("{MARK}{line}");
+    }
+}
+
+#[test]
+#[ignore = "the child that looks at a captured machine with the drivers of other tests"]
+fn machine() {
+    let machine = std::env::var_os("FAKE_ROOT").map_or_else(Machine::here, Machine::at);
+    let profile = SystemProfile::detect_with(&machine, ProbeMode::Full);
+    #[expect(clippy::disallowed_methods, reason = "the caller owns the clock")]
+    let metrics = read_metrics_of(&machine, &profile, std::time::Instant::now());
+    println!();
+    for line in shown::machine(&profile, &metrics, false).lines() {
         println!("{MARK}{line}");
     }
 }

@@ -108,7 +108,7 @@ fn a_board_on_the_hosts_memory_has_the_hosts_figures() {
             cuda: 1
             nvml: 1
             GPU 0 'NVIDIA GB10' GPU-40404040-4040-4040-4040-404040404040: integrated, healthy
-              total 124610 MiB, free -, pci 0000:0f:00.0, capability 12.1, multiprocessors 48, bandwidth -, busy 37 %
+              total 127600748 KiB, free -, pci 0000:0f:00.0, capability 12.1, multiprocessors 48, bandwidth -, busy 37 %
         "#]],
     );
 }

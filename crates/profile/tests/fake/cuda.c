@@ -44,7 +44,8 @@ int cuDeviceTotalMem_v2(size_t *total, int device) {
     case 2: *total = (size_t)-1; return 0;
     case 3: return 1234567;
     }
-    *total = (size_t)card(device)->total << 20;
+    /* A board on the host's memory has all of it. */
+    *total = card(device)->integrated ? (size_t)127600748 << 10 : (size_t)card(device)->total << 20;
     return 0;
 }
 
