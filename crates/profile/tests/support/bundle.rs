@@ -7,8 +7,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_profile::Machine;
-
 /// Where the tree of a machine lies, made anew.
 pub(crate) fn laid_out(name: &str, text: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bundles").join(name);
@@ -41,15 +39,7 @@ pub(crate) fn laid_out(name: &str, text: &str) -> PathBuf {
     root
 }
 
-/// The machine whose tree lies there, with the registers of its text.
-pub(crate) fn machine(root: &Path, text: &str) -> Machine {
-    let machine = Machine::at(root);
-    match sections(text).find(|(path, _)| *path == "cpuid") {
-        Some((_, dump)) => machine.with_registers(dump.parse().unwrap()),
-        None => machine,
-    }
-}
-
-fn sections(text: &str) -> impl Iterator<Item = (&str, &str)> {
+/// The sections of a text, each with what stands behind its mark.
+pub(crate) fn sections(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split("--- ").skip(1).map(|part| part.split_once('\n').unwrap())
 }

@@ -27,7 +27,8 @@ pub(crate) fn machine(profile: &SystemProfile, metrics: &Metrics, registers: boo
         let caches = cpu.topology.caches.iter();
         let caches: Vec<_> =
             caches.map(|c| format!("L{}{} {}", c.level, kind(c.kind), c.size.exact())).collect();
-        writeln!(out, "caches {}", caches.join(", ")).unwrap();
+        let caches = if caches.is_empty() { "-".to_owned() } else { caches.join(", ") };
+        writeln!(out, "caches {caches}").unwrap();
     }
     let cores = &cpu.cores;
     let quota = cores.quota.map_or_else(|| "-".to_owned(), |q| format!("{}/{}", q.quota_us, q.period_us));
