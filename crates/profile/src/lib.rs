@@ -8,7 +8,7 @@
 //! - A profile holds only what changes rarely. What is free is read apart, as [`FreeMemory`] and [`MemoryReading`].
 //! - A fast look loads no driver.
 //! - One device that fails never hides another.
-//! - `unsafe` stands where the processor's register is read and where the driver is called, and nowhere else.
+//! - `unsafe` stands where the processor's register is read and where drivers are called, and nowhere else.
 //!
 //! ```
 //! use plimsoll_profile::{Presence, SystemProfile};
@@ -20,8 +20,10 @@
 //! }
 //! ```
 //!
-//! Features: `cpu` (instruction sets from the processor's registers), `cuda` (NVIDIA's devices; the driver is loaded at
-//! run time when it is there). Without them those probes answer [`Absence::NotCompiled`].
+//! Features: `cpu` (instruction sets from the processor's registers), `cuda` (NVIDIA's devices), `nvml` (NVIDIA's management
+//! library: what is free, slices, processes), `vulkan` (cards of other makers), `serde` (profiles as text), `isolated` (a
+//! look in a child process). Drivers are loaded at run time when they are there. Without its feature a probe answers
+//! [`Absence::NotCompiled`].
 
 mod backend;
 mod cpu;

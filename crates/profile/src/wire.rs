@@ -175,10 +175,11 @@ mod tests {
 
     #[test]
     fn every_call_that_is_made_is_known() {
-        let sources = [include_str!("gpu/cuda.rs"), include_str!("gpu/nvml.rs")];
+        let sources =
+            [include_str!("gpu/cuda.rs"), include_str!("gpu/nvml.rs"), include_str!("gpu/vulkan.rs")];
         let words = sources.iter().flat_map(|text| text.split(|c: char| !c.is_alphanumeric() && c != '_'));
         let is_call = |word: &&str| {
-            let after = word.strip_prefix("cu").or_else(|| word.strip_prefix("nvml"));
+            let after = ["cu", "nvml", "vk"].iter().find_map(|start| word.strip_prefix(start));
             after.is_some_and(|rest| rest.starts_with(char::is_uppercase)) && !word.ends_with("_t")
         };
         for call in words.filter(is_call).filter(|word| !word.contains("_enum")) {

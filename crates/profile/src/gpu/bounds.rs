@@ -1,17 +1,22 @@
 //! What a driver may say and be believed.
 
-use plimsoll_units::{Bytes, BytesPerSec};
+use plimsoll_units::Bytes;
+#[cfg(any(feature = "cuda", feature = "nvml"))]
+use plimsoll_units::BytesPerSec;
 
 /// More devices than a driver lists.
+#[cfg(any(feature = "cuda", feature = "nvml"))]
 pub(super) const MOST_DEVICES: u32 = 1024;
 
 /// More memory than a device has: a pebibyte.
 pub(super) const MOST_BYTES: u64 = 1 << 50;
 
 /// More than a memory reads in a second: 100 terabytes.
+#[cfg(any(feature = "cuda", feature = "nvml"))]
 const MOST_BYTES_PER_SECOND: u64 = 100_000_000_000_000;
 
 /// More multiprocessors than a device has.
+#[cfg(any(feature = "cuda", feature = "nvml"))]
 const MOST_MULTIPROCESSORS: u32 = 100_000;
 
 /// All of a device's memory, where that can be true.
@@ -20,6 +25,7 @@ pub(crate) fn memory(bytes: u64) -> Option<Bytes> {
 }
 
 /// Twice the clock (in kHz; both edges count) times the width of the bus (in bits).
+#[cfg(any(feature = "cuda", feature = "nvml"))]
 pub(super) fn bandwidth(kilohertz: Option<u32>, bits: Option<u32>) -> Option<BytesPerSec> {
     let bytes_per_edge = u64::from(bits?) / 8;
     let rate = (u64::from(kilohertz?) * 2_000).checked_mul(bytes_per_edge)?;
@@ -27,11 +33,13 @@ pub(super) fn bandwidth(kilohertz: Option<u32>, bits: Option<u32>) -> Option<Byt
 }
 
 /// How many multiprocessors there are, where that can be true.
+#[cfg(any(feature = "cuda", feature = "nvml"))]
 pub(super) fn multiprocessors(count: u32) -> Option<u32> {
     (1..=MOST_MULTIPROCESSORS).contains(&count).then_some(count)
 }
 
 /// Major and minor, where they can be true.
+#[cfg(any(feature = "cuda", feature = "nvml"))]
 pub(super) fn capability(major: i64, minor: i64) -> Option<(u32, u32)> {
     let number = |n: i64, least: i64| u32::try_from(n).ok().filter(|_| (least..=99).contains(&n));
     Some((number(major, 1)?, number(minor, 0)?))
@@ -42,13 +50,26 @@ pub(super) fn pci(domain: u32, bus: u32, slot: u32) -> Option<String> {
     (bus <= 0xff && slot <= 0x1f).then(|| format!("{domain:04x}:{bus:02x}:{slot:02x}.0"))
 }
 
+/// `GPU-00112233-4455-6677-8899-aabbccddeeff`, as drivers' tools write unique names; a slice's begins with `MIG`.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+pub(super) fn uuid(prefix: &str, bytes: [u8; 16]) -> String {
+    let mut text = String::from(prefix);
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 0 | 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
 /// Text that says something, in one line.
 pub(super) fn text(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     (!text.is_empty() && !text.contains(char::is_control)).then(|| text.to_owned())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cuda"))]
 mod tests {
     use super::*;
 
@@ -60,6 +81,13 @@ mod tests {
         assert_eq!(rate(0, 384), None);
         assert_eq!(rate(u32::MAX, u32::MAX), None);
         assert_eq!(bandwidth(None, Some(384)), None);
+    }
+
+    #[test]
+    fn uuids_are_written_in_five_groups() {
+        let bytes: [u8; 16] = std::array::from_fn(|n| u8::try_from(n * 17).unwrap());
+        assert_eq!(uuid("GPU", bytes), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(uuid("MIG", bytes), "MIG-00112233-4455-6677-8899-aabbccddeeff");
     }
 
     #[test]

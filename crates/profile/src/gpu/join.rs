@@ -110,7 +110,10 @@ pub(super) fn add(found: &mut Vec<Accelerator>, other: Accelerator) {
             *device = filled(device.clone(), &other);
             device.health = health;
             device.layout.host_share = layout.host_share.or(other.layout.host_share);
-            device.layout.largest_heap = layout.largest_heap.or(other.layout.largest_heap);
+            let largest = layout.largest_heap.or(other.layout.largest_heap);
+            // A window into a card's memory is told as a heap beside it.
+            device.layout.largest_heap =
+                largest.filter(|largest| device.total.is_some_and(|total| *largest < total));
         }
         None => found.push(other),
     }

@@ -1,9 +1,11 @@
 //! Accelerators: which drivers are asked, how their answers become one list, and the doors where none is compiled in.
 
-#[cfg(any(feature = "cuda", feature = "nvml"))]
+#[cfg(any(feature = "cuda", feature = "nvml", feature = "vulkan"))]
 mod bounds;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "vulkan")]
+mod graphics;
 mod join;
 #[cfg(feature = "nvml")]
 mod managed;
@@ -11,6 +13,8 @@ mod managed;
 mod nvidia;
 #[cfg(feature = "nvml")]
 mod nvml;
+#[cfg(feature = "vulkan")]
+mod vulkan;
 
 #[cfg(not(feature = "cuda"))]
 mod nvidia {
@@ -26,6 +30,23 @@ mod nvidia {
 
     pub(super) fn free(_accelerator: &Accelerator) -> Result<Bytes, Absence> {
         Err(Absence::NotCompiled { feature: "cuda" })
+    }
+}
+
+#[cfg(not(feature = "vulkan"))]
+mod graphics {
+    //! The door without the feature.
+
+    use plimsoll_units::Bytes;
+
+    use crate::{Absence, Accelerator};
+
+    pub(super) fn accelerators() -> Result<Vec<Accelerator>, Absence> {
+        Err(Absence::NotCompiled { feature: "vulkan" })
+    }
+
+    pub(super) fn free(_accelerator: &Accelerator) -> Result<Bytes, Absence> {
+        Err(Absence::NotCompiled { feature: "vulkan" })
     }
 }
 
@@ -93,7 +114,12 @@ pub(crate) fn accelerators(
     found.note(Probe::Cuda, &cuda);
     found.note(Probe::Nvml, &managed);
     found.accelerators = join::joined(&cuda, &managed);
-    for (probe, told) in [(Probe::Amdgpu, machine.amd(host)), (Probe::Intel, machine.intel())] {
+    let others = [
+        (Probe::Amdgpu, machine.amd(host)),
+        (Probe::Intel, machine.intel()),
+        (Probe::Vulkan, ask(Probe::Vulkan, &graphics::accelerators)),
+    ];
+    for (probe, told) in others {
         found.note(probe, &told);
         for accelerator in told.found().unwrap_or_default() {
             join::add(&mut found.accelerators, accelerator);
@@ -141,6 +167,10 @@ fn live_of(
         let told = match accelerator.backend {
             GpuBackend::Cuda => nvidia_metrics(accelerator, managed.as_ref(), host),
             GpuBackend::Rocm => machine.amd_metrics(accelerator),
+            GpuBackend::Vulkan => DeviceMetrics {
+                free: graphics::free(accelerator).into(),
+                busy: Presence::Absent(Absence::NotHere),
+            },
             _ => DeviceMetrics::unknown(Absence::NotHere),
         };
         bounded(told, accelerator)

@@ -72,7 +72,11 @@ fn describe(found: &mut Accelerator, driver: &Listing, device: c_int) {
         _ => AcceleratorKind::Discrete,
     };
     // All zeros is what a driver without such names leaves behind.
-    found.uuid = driver.uuid(device).ok().filter(|uuid| *uuid != [0; 16]).map(|uuid| shown(uuid, is_slice));
+    found.uuid = driver
+        .uuid(device)
+        .ok()
+        .filter(|uuid| *uuid != [0; 16])
+        .map(|uuid| bounds::uuid(if is_slice { "MIG" } else { "GPU" }, uuid));
     let place = (
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
@@ -107,18 +111,6 @@ fn total(driver: &Listing, device: c_int) -> Result<Bytes, Absence> {
     known.ok_or_else(|| Absence::garbled("cuDeviceTotalMem_v2", total))
 }
 
-/// `GPU-00112233-4455-6677-8899-aabbccddeeff`, as the driver's other tools write it; a slice's begins with `MIG-`.
-fn shown(uuid: [u8; 16], is_slice: bool) -> String {
-    let mut text = String::from(if is_slice { "MIG" } else { "GPU" });
-    for (index, byte) in uuid.iter().enumerate() {
-        if matches!(index, 0 | 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
-}
-
 pub(super) fn free(accelerator: &Accelerator) -> Result<Bytes, Absence> {
     let driver = start()?;
     let ordinal = c_int::try_from(accelerator.ordinal).map_err(|_| Absence::NoDevice)?;
@@ -139,17 +131,5 @@ pub(super) fn free(accelerator: &Accelerator) -> Result<Bytes, Absence> {
     match u64::try_from(free).ok().map(Bytes::new) {
         Some(bytes) if now.total.is_some_and(|total| bytes <= total) => Ok(bytes),
         _ => Err(Absence::garbled("cuMemGetInfo_v2", free)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uuids_are_written_in_five_groups() {
-        let uuid: [u8; 16] = std::array::from_fn(|n| u8::try_from(n * 17).unwrap());
-        assert_eq!(shown(uuid, false), "GPU-00112233-4455-6677-8899-aabbccddeeff");
-        assert_eq!(shown(uuid, true), "MIG-00112233-4455-6677-8899-aabbccddeeff");
     }
 }
