@@ -102,6 +102,18 @@ fn without_limits_the_host_counts() {
 }
 
 #[test]
+fn sizes_beyond_32_bits_are_exact() {
+    // In 32 bits these would be 1808, 3616 and 1328 MiB.
+    for mebibytes in [10_000_u32, 20_000, 30_000] {
+        let tree = Tree::new("wide")
+            .meminfo(u64::from(mebibytes) * 1024, u64::from(mebibytes) * 1024)
+            .unified("/")
+            .file("sys/fs/cgroup/memory.max", &(u64::from(mebibytes) << 20).to_string());
+        assert_eq!(tree.memory().profile.total, Bytes::mib(mebibytes));
+    }
+}
+
+#[test]
 fn a_pod_has_the_memory_of_its_limit() {
     let tree = Tree::new("pod")
         .meminfo(726_296_166, 700_000_000)

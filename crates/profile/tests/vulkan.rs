@@ -1,7 +1,5 @@
 //! The real Vulkan path, on whatever drivers this machine has: Debian's software driver is enough.
 
-#![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
-
 use plimsoll_profile::{Absence, GpuBackend, Presence, Probe, SystemProfile};
 
 #[test]

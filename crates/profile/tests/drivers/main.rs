@@ -115,6 +115,9 @@ fn child(test: &str, libraries: &[Library], settings: &[(&str, &str)]) -> Option
     command
         .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
         .env("LD_LIBRARY_PATH", std::env::join_paths(folders?).unwrap())
+        // Vulkan's drivers are another test's, and slow to load.
+        .env("VK_DRIVER_FILES", "/none")
+        .env("VK_ICD_FILENAMES", "/none")
         .envs(settings.iter().copied());
     Some(command)
 }
