@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use plimsoll::cluster::{self, ClusterSnapshot, speeds};
 use plimsoll::profile::isolated::{self, Look};
 use plimsoll::profile::{
-    Absence, Accelerator, AcceleratorKind, CacheKind, GpuBackend, Health, Measured, Presence, Probe,
-    SystemProfile, measure_host,
+    Absence, Accelerator, AcceleratorKind, CacheKind, GpuBackend, Health, Measured, Presence, SystemProfile,
+    measure_host,
 };
 use plimsoll::units::{Bytes, DeviceId};
 
@@ -161,7 +161,10 @@ fn accelerators(look: &Look) -> Vec<String> {
             kind => format!(", {kind}"),
         };
         let share = accelerator.layout.host_share.map(|share| format!(" and up to {share} of the host's"));
-        let trouble = trouble(accelerator).map(|why| format!(", not used: {why}"));
+        let trouble = match &accelerator.health {
+            Health::Healthy => None,
+            Health::Unhealthy(why) => Some(format!(", not used: {}", reason(why))),
+        };
         format!(
             "  accelerator {accelerator}: {total}{}{}{kind}{}",
             share.unwrap_or_default(),
@@ -178,38 +181,39 @@ fn accelerators(look: &Look) -> Vec<String> {
 
 /// Why probes found nothing, those with one reason on one line.
 fn absent(profile: &SystemProfile) -> Vec<String> {
-    let mut reasons: Vec<(String, Option<&str>, Vec<&str>)> = Vec::new();
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for source in &profile.sources {
         let Presence::Absent(why) = &source.outcome else { continue };
-        let text = why.to_string();
-        match reasons.iter_mut().find(|(known, ..)| *known == text) {
-            Some((_, _, probes)) => probes.push(source.probe.name()),
-            None => reasons.push((text, hint(source.probe, why), vec![source.probe.name()])),
+        let text = reason(why);
+        match reasons.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, probes)) => probes.push(source.probe.name()),
+            None => reasons.push((text, vec![source.probe.name()])),
         }
     }
-    let line = |(text, hint, probes): (String, Option<&str>, Vec<&str>)| {
-        let hint = hint.map_or_else(String::new, |hint| format!(": {hint}"));
-        format!("  {}: {text}{hint}", probes.join(", "))
-    };
-    reasons.into_iter().map(line).collect()
+    reasons.into_iter().map(|(text, probes)| format!("  {}: {text}", probes.join(", "))).collect()
 }
 
 /// What a person can do about it.
-fn hint(probe: Probe, why: &Absence) -> Option<&'static str> {
-    match (probe, why) {
-        (Probe::Cuda, Absence::Driver { call: "cuInit", code: 803 })
-        | (Probe::Nvml, Absence::Driver { call: "nvmlInit_v2", code: 18 }) => {
+fn hint(why: &Absence) -> Option<&'static str> {
+    match why {
+        Absence::Driver { call: "cuInit", code: 803 } | Absence::Driver { call: "nvmlInit_v2", code: 18 } => {
             Some("the library and the kernel's module are of different versions; restart the machine")
         }
-        (Probe::Nvml, Absence::Driver { call: "nvmlInit_v2", code: 9 }) => {
-            Some("the kernel's module is not loaded")
+        Absence::Driver { call: "nvmlInit_v2", code: 9 } => Some("the kernel's module is not loaded"),
+        Absence::Driver { call, code: 15 } if call.starts_with("nvml") => {
+            Some("the card is lost: it no longer answers on the bus; restart the machine")
         }
-        (Probe::Cuda, Absence::Driver { call: "cuInit", code: 999 }) => {
+        Absence::Driver { call: "cuInit", code: 999 } => {
             Some("the driver cannot say why; after a suspend, reload the kernel's module")
         }
-        (_, Absence::TimedOut { .. }) => Some("PLIMSOLL_DRIVER_LIMIT_MS gives it more time"),
+        Absence::TimedOut { .. } => Some("PLIMSOLL_DRIVER_LIMIT_MS gives it more time"),
         _ => None,
     }
+}
+
+/// A reason, and what can be done about it.
+fn reason(why: &Absence) -> String {
+    hint(why).map_or_else(|| why.to_string(), |hint| format!("{why}: {hint}"))
 }
 
 fn devices(snapshot: &ClusterSnapshot) -> String {

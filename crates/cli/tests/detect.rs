@@ -75,8 +75,8 @@ fn a_limit_of_a_parent_group_is_found_and_named() {
     // The first generation's memory controller, where this test may make groups.
     let parent = Path::new("/sys/fs/cgroup/memory").join(format!("plimsoll-{}", std::process::id()));
     let own = parent.join("inner");
-    let limited = fs::create_dir_all(&own)
-        .and_then(|()| fs::write(parent.join("memory.limit_in_bytes"), "1073741824"));
+    let limited =
+        fs::create_dir_all(&own).and_then(|()| fs::write(parent.join("memory.limit_in_bytes"), "1073741824"));
     if let Err(why) = limited {
         eprintln!("skipped: no group can be made here: {why}");
         return;
@@ -95,10 +95,13 @@ fn a_limit_of_a_parent_group_is_found_and_named() {
 fn cards_keep_their_own_figures_however_the_libraries_number_them() {
     let Some(folder) = drivers("order") else { return };
     let mut command = plimsoll(&["detect", "--emit", "node"]);
-    let node = command.env("LD_LIBRARY_PATH", &folder).env("FAKE_CUDA", "4090,3090").env("FAKE_NVML", "3090,4090");
+    let node =
+        command.env("LD_LIBRARY_PATH", &folder).env("FAKE_CUDA", "4090,3090").env("FAKE_NVML", "3090,4090");
     let node = text(node.output().unwrap());
     let card = |n: u32, name: &str, free: &str| {
-        format!("id = \"CUDA{n}\"\nname = \"NVIDIA GeForce RTX {name}\"\nmemory = \"24 GiB\"\nfree = \"{free}\"\n")
+        format!(
+            "id = \"CUDA{n}\"\nname = \"NVIDIA GeForce RTX {name}\"\nmemory = \"24 GiB\"\nfree = \"{free}\"\n"
+        )
     };
     assert!(node.contains(&card(0, "4090", "22 GiB")), "{node}");
     assert!(node.contains(&card(1, "3090", "24276 MiB")), "{node}");

@@ -11,8 +11,8 @@ use crate::{ClusterSnapshot, Device, Node, NodeStatus, Pool};
 /// A machine as a cluster of one node, which runs the engine.
 ///
 /// Its memory, or the control group's limit where that is less, is the pool `ram` with the device `host` on it. Every
-/// healthy accelerator of NVIDIA's driver is a device `CUDA0`, `CUDA1`, .., and every one of AMD's `ROCm0`, `ROCm1`, ..,
-/// numbered as the driver numbers them, so that a device that is left out leaves its number free. Each has a pool of its own
+/// healthy accelerator of NVIDIA's driver is a device `CUDA0`, `CUDA1`, .., every one of AMD's `ROCm0`, `ROCm1`, .., and
+/// Apple's `MTL0`, numbered as the driver numbers them, so that a device that is left out leaves its number free. Each has a pool of its own
 /// under the same name, unless it sits on the host's memory: then it draws on `ram`, at most what the driver grants it.
 ///
 /// A part of AMD's processors that has a piece of the memory for itself and may map more of the host's is two devices:
@@ -68,6 +68,7 @@ fn name_of(accelerator: &Accelerator) -> Option<String> {
     match accelerator.backend {
         GpuBackend::Cuda => Some(format!("CUDA{}", accelerator.ordinal)),
         GpuBackend::Rocm => Some(format!("ROCm{}", accelerator.ordinal)),
+        GpuBackend::Metal => Some(format!("MTL{}", accelerator.ordinal)),
         _ => None,
     }
 }

@@ -30,7 +30,7 @@
 //!
 //! Features, on by default: `cpu`, `cuda` and `nvml` (what this machine is), `gguf` and `safetensors` (model files), `files`
 //! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share). Off by default: `isolated` (a
-//! look at the drivers in a child process) and `vulkan` (cards of other makers).
+//! look at the drivers in a child process) and `vulkan` (cards of other makers) and `metal` (Apple's).
 
 mod context;
 mod engine;

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Features: `cpu` (instruction sets from the processor's registers), `cuda` (NVIDIA's devices), `nvml` (NVIDIA's management
-//! library: what is free, slices, processes), `vulkan` (cards of other makers), `serde` (profiles as text), `isolated` (a
+//! library: what is free, slices, processes), `vulkan` (cards of other makers), `metal` (Apple's), `serde` (profiles as text), `isolated` (a
 //! look in a child process). Drivers are loaded at run time when they are there. Without its feature a probe answers
 //! [`Absence::NotCompiled`].
 

@@ -46,6 +46,7 @@ pub(super) fn capability(major: i64, minor: i64) -> Option<(u32, u32)> {
 }
 
 /// An address as the kernel writes it (`0000:01:00.0`), where it can be one. Cards answer at function 0.
+#[cfg(any(feature = "cuda", feature = "nvml", feature = "vulkan"))]
 pub(super) fn pci(domain: u32, bus: u32, slot: u32) -> Option<String> {
     (bus <= 0xff && slot <= 0x1f).then(|| format!("{domain:04x}:{bus:02x}:{slot:02x}.0"))
 }
@@ -64,6 +65,7 @@ pub(super) fn uuid(prefix: &str, bytes: [u8; 16]) -> String {
 }
 
 /// Text that says something, in one line.
+#[cfg(any(feature = "cuda", feature = "nvml", feature = "vulkan"))]
 pub(super) fn text(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     (!text.is_empty() && !text.contains(char::is_control)).then(|| text.to_owned())

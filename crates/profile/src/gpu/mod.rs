@@ -1,6 +1,6 @@
 //! Accelerators: which drivers are asked, how their answers become one list, and the doors where none is compiled in.
 
-#[cfg(any(feature = "cuda", feature = "nvml", feature = "vulkan"))]
+#[cfg(any(feature = "cuda", feature = "metal", feature = "nvml", feature = "vulkan"))]
 mod bounds;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -9,6 +9,8 @@ mod graphics;
 mod join;
 #[cfg(feature = "nvml")]
 mod managed;
+#[cfg(all(feature = "metal", target_os = "macos"))]
+mod metal;
 #[cfg(feature = "cuda")]
 mod nvidia;
 #[cfg(feature = "nvml")]
@@ -30,6 +32,20 @@ mod nvidia {
 
     pub(super) fn free(_accelerator: &Accelerator) -> Result<Bytes, Absence> {
         Err(Absence::NotCompiled { feature: "cuda" })
+    }
+}
+
+#[cfg(not(all(feature = "metal", target_os = "macos")))]
+mod metal {
+    //! The door without the feature, or on another system.
+
+    use crate::{Absence, Accelerator};
+
+    pub(super) fn accelerators() -> Result<Vec<Accelerator>, Absence> {
+        Err(match cfg!(target_os = "macos") {
+            true => Absence::NotCompiled { feature: "metal" },
+            false => Absence::NotHere,
+        })
     }
 }
 
@@ -118,6 +134,7 @@ pub(crate) fn accelerators(
         (Probe::Amdgpu, machine.amd(host)),
         (Probe::Intel, machine.intel()),
         (Probe::Vulkan, ask(Probe::Vulkan, &graphics::accelerators)),
+        (Probe::Metal, ask(Probe::Metal, &metal::accelerators)),
     ];
     for (probe, told) in others {
         found.note(probe, &told);
@@ -171,6 +188,10 @@ fn live_of(
                 free: graphics::free(accelerator).into(),
                 busy: Presence::Absent(Absence::NotHere),
             },
+            // It has what the host has.
+            GpuBackend::Metal => {
+                DeviceMetrics { free: host.clone(), busy: Presence::Absent(Absence::NotHere) }
+            }
             _ => DeviceMetrics::unknown(Absence::NotHere),
         };
         bounded(told, accelerator)

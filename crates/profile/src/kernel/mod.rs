@@ -1,5 +1,7 @@
 //! What the kernel tells in files: processors, memory, limits.
 
+#[cfg(any(test, target_os = "macos"))]
+mod apple;
 mod cgroup;
 mod cores;
 mod drm;
@@ -69,6 +71,10 @@ impl Machine {
     /// kernel calls available and, under every limit, limit − (current − inactive file pages). Swap and soft limits do
     /// not count.
     pub fn memory(&self) -> Presence<MemoryReading> {
+        #[cfg(target_os = "macos")]
+        if self.root == Path::new("/") {
+            return apple::read().into();
+        }
         memory::read(self).into()
     }
 

@@ -83,9 +83,10 @@ static int retained, pushed;
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     misbehave(getenv("FAKE_CONTEXT_DOES"));
+    if (number("FAKE_RETAIN", 0)) return number("FAKE_RETAIN", 0);
     retained += 1;
     *context = (void *)(size_t)(device + 1);
-    return number("FAKE_RETAIN", 0);
+    return 0;
 }
 
 int cuCtxPushCurrent_v2(void *context) {
@@ -111,5 +112,10 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     if (pushed || !retained) return 1;
     retained -= 1;
     return 0;
+}
+
+/* Nothing may be left when the process ends. */
+__attribute__((destructor)) static void ended(void) {
+    if (retained || pushed) abort();
 }
 #endif

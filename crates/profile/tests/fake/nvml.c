@@ -24,6 +24,11 @@ int nvmlShutdown(void) {
 }
 #endif
 
+/* As often as it was started it must have been ended when the process ends. */
+__attribute__((destructor)) static void ended(void) {
+    if (started) abort();
+}
+
 int nvmlDeviceGetCount_v2(unsigned *count) {
     *count = number("FAKE_NVML_COUNT", count_of("FAKE_NVML", "4090"));
     return started ? 0 : 1;
