@@ -1,6 +1,11 @@
 //! Accelerators: which drivers are asked, how their answers become one list, and the doors where none is compiled in.
 
-#[cfg(any(feature = "cuda", feature = "metal", feature = "nvml", feature = "vulkan"))]
+#[cfg(any(
+    feature = "cuda",
+    feature = "nvml",
+    feature = "vulkan",
+    all(feature = "metal", target_os = "macos")
+))]
 mod bounds;
 #[cfg(feature = "cuda")]
 mod cuda;
