@@ -74,6 +74,9 @@ fn text(look: &Look, measured: Option<&Measured>, snapshot: &ClusterSnapshot) ->
         if largest.is_some_and(|cache| m.buffer < cache.saturating_mul(4)) {
             note.push_str("; caches hold much of it, so this is too good");
         }
+        if cfg!(debug_assertions) {
+            note.push_str("; this build is not optimised, so this is too little");
+        }
         if !profile.accelerators.is_empty() {
             note.push_str("; accelerators are not measured: that would take memory on them");
         }

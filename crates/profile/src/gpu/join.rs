@@ -72,7 +72,8 @@ fn same_place(a: &Accelerator, b: &Accelerator) -> bool {
     !is_slice && !differ && a.pci.is_some() && a.pci == b.pci
 }
 
-/// A device with what the other library knows of it. What CUDA says holds, but for health: either may find it ill.
+/// A device with what the other library knows of it. What CUDA says holds, but for health: either may find it ill, and where
+/// both do, the other library says better why (a lost card is one that CUDA only fails on).
 fn filled(mut device: Accelerator, other: &Accelerator) -> Accelerator {
     let known = |mine: &mut Option<String>, other: &Option<String>| {
         if mine.is_none() {
@@ -93,7 +94,7 @@ fn filled(mut device: Accelerator, other: &Accelerator) -> Accelerator {
     device.compute_capability = device.compute_capability.or(other.compute_capability);
     device.multiprocessors = device.multiprocessors.or(other.multiprocessors);
     device.bandwidth = device.bandwidth.or(other.bandwidth);
-    if device.health.is_healthy() {
+    if !other.health.is_healthy() {
         device.health = other.health.clone();
     }
     device

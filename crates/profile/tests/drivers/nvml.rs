@@ -92,6 +92,7 @@ fn seven_of_eight_cards_are_there_when_one_is_lost() {
         let healthy = if libraries.len() == 2 { 7 } else { 0 };
         assert_eq!(of(", healthy"), healthy, "{report}");
         assert_eq!(report.lines().filter(|line| line.starts_with("GPU ")).count(), 8, "{report}");
+        assert_eq!(of("unhealthy: nvmlDeviceGetHandleByIndex_v2 failed with code 15"), 1, "{report}");
     }
 }
 
