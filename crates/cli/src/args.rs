@@ -78,6 +78,9 @@ pub(crate) enum Command {
     /// Become a command that ends with its parent.
     #[command(name = "__start", hide = true)]
     Start(StartArgs),
+    /// Look at the drivers for the process that started this one.
+    #[command(name = "__look", hide = true)]
+    Look(LookArgs),
     /// Print shell completions or the manual page.
     Completions(CompletionsArgs),
 }
@@ -224,9 +227,19 @@ pub(crate) struct DetectArgs {
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) emit: Option<EmitArg>,
 
-    /// Ask no driver: processors and memory only.
+    /// Load no driver: only what the processor and the kernel tell.
     #[arg(long)]
     pub(crate) fast: bool,
+
+    /// Also measure how fast the host reads its memory (at most 300 ms).
+    #[arg(long)]
+    pub(crate) measure: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LookArgs {
+    /// What that process asks.
+    pub(crate) question: String,
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ use plimsoll::units::{Bytes, NodeId};
 
 use crate::args::{ChoiceArgs, LimitArgs, RequestArgs};
 use crate::failure::Failure;
+use crate::look;
 
 /// Reads the header of a model.
 pub(crate) fn open_model(path: &Path) -> Result<ModelSpec, Failure> {
@@ -36,13 +37,14 @@ pub(crate) fn open_cluster(path: Option<&Path>) -> Result<ClusterSnapshot, Failu
 
 /// This machine as a cluster of one node.
 pub(crate) fn this_machine() -> ClusterSnapshot {
-    let profile = SystemProfile::detect();
-    cluster::this_machine(node_name(), &profile, &FreeMemory::read(&profile))
+    let look = look::full();
+    cluster::this_machine(node_name(), &look.profile, &look.free)
 }
 
-/// This machine as a cluster of one node, without a look at what is free: that would take memory on every card.
+/// This machine as a cluster of one node, without a look at what is free on its accelerators: that may take memory on every
+/// card.
 pub(crate) fn this_machine_without_free() -> ClusterSnapshot {
-    cluster::this_machine(node_name(), &SystemProfile::detect(), &FreeMemory::default())
+    cluster::this_machine(node_name(), &look::without_free().profile, &FreeMemory::default())
 }
 
 /// All of the host's memory that this process may use, and what is free of it.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use plimsoll_cluster::{ClusterSnapshot, this_machine};
 use plimsoll_profile::{
-    Absence, Accelerator, AcceleratorKind, Cores, CpuProfile, FreeMemory, GpuBackend, Health, MemoryProfile,
-    Presence, SystemProfile,
+    Absence, Accelerator, AcceleratorKind, Cores, CpuProfile, CpuTopology, FreeMemory, GpuBackend, Health,
+    MemoryLayout, MemoryProfile, Presence, SystemProfile,
 };
 use plimsoll_units::{Bytes, BytesPerSec, NodeId};
 
@@ -21,6 +21,7 @@ fn gpu(ordinal: u32, total: Bytes) -> Accelerator {
         backend: GpuBackend::Cuda,
         kind: AcceleratorKind::Discrete,
         total: Some(total),
+        layout: MemoryLayout::default(),
         compute_capability: Some((8, 9)),
         multiprocessors: Some(128),
         bandwidth: Some(BytesPerSec::new(1_008_000_000_000)),
@@ -34,7 +35,13 @@ fn machine(memory: Option<Bytes>, accelerators: Vec<Accelerator>) -> SystemProfi
         None => Presence::Absent(Absence::NotHere),
     };
     let cores = Cores { logical: 1, allowed: 1, physical: 1, quota: None, usable: 1 };
-    let cpu = CpuProfile { vendor: None, brand: None, features: Presence::Absent(Absence::NotHere), cores };
+    let cpu = CpuProfile {
+        vendor: None,
+        brand: None,
+        features: Presence::Absent(Absence::NotHere),
+        cores,
+        topology: CpuTopology::default(),
+    };
     SystemProfile { cpu, memory, accelerators, sources: Vec::new() }
 }
 
@@ -94,6 +101,35 @@ fn an_accelerator_on_the_hosts_memory_does_not_make_it_more() {
     assert_eq!(pools, ["ram 127600748 KiB free 118566368 KiB"]);
     let (devices, _) = shown(&here(&machine(None, vec![part]), &free));
     assert_eq!(devices, ["CUDA1 on CUDA1 limit -"]);
+}
+
+#[test]
+fn a_part_of_the_processor_with_memory_of_its_own_is_two_devices_and_nothing_counts_twice() {
+    // 128 GiB in the machine: 8 GiB for the accelerator alone, 120 GiB for the system, of which it may map all but a bit.
+    let own = Bytes::new(8_589_934_592);
+    let system = Bytes::gib(120);
+    let share = Bytes::gib(100);
+    let apu = Accelerator {
+        backend: GpuBackend::Rocm,
+        kind: AcceleratorKind::Integrated,
+        layout: MemoryLayout { host_share: Some(share), ..MemoryLayout::default() },
+        uuid: None,
+        ..gpu(0, own)
+    };
+    let card = Accelerator { backend: GpuBackend::Rocm, ..gpu(1, Bytes::gib(24)) };
+    let free = FreeMemory {
+        host: Some(Bytes::gib(110)),
+        accelerators: BTreeMap::from([("GPU-0".to_owned(), Bytes::gib(7))]),
+    };
+    let cluster = here(&machine(Some(system), vec![apu, card]), &free);
+    let (devices, pools) = shown(&cluster);
+    assert_eq!(
+        devices,
+        ["host on ram limit -", "gpu0 on gpu0 limit -", "gtt on ram limit 100 GiB", "ROCm1 on ROCm1 limit -"]
+    );
+    assert_eq!(pools, ["ram 120 GiB free 110 GiB", "gpu0 8 GiB free 7 GiB", "ROCm1 24 GiB free -"]);
+    let whole = Bytes::saturating_sum(cluster.nodes[0].pools.iter().take(2).map(|pool| pool.total));
+    assert_eq!(whole, Bytes::gib(128));
 }
 
 #[test]

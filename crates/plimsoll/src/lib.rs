@@ -28,9 +28,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Features, all on by default: `cpu` and `cuda` (what this machine is), `gguf` and `safetensors` (model files), `files`
+//! Features, on by default: `cpu`, `cuda` and `nvml` (what this machine is), `gguf` and `safetensors` (model files), `files`
 //! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share), `watch` (what changes on this
-//! machine).
+//! machine). Off by default: `isolated` (a look at the drivers in a child process), `vulkan` (cards of other makers) and
+//! `metal` (Apple's).
 
 mod context;
 mod diff;

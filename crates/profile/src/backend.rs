@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 /// What drives a device that holds layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum GpuBackend {
     /// NVIDIA's driver.
     Cuda,

@@ -5,7 +5,7 @@
     any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")
 )))]
 use crate::Absence;
-use crate::{CpuFeatures, Presence};
+use crate::{Cache, CpuFeatures, Presence, RegisterDump};
 
 /// Who made the processor, its name, and what it can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,11 +13,16 @@ pub(crate) struct Registers {
     pub(crate) vendor: Option<String>,
     pub(crate) brand: Option<String>,
     pub(crate) features: CpuFeatures,
+    /// From the smallest level to the largest.
+    pub(crate) caches: Vec<Cache>,
 }
 
-/// Asks the processor that this runs on.
+/// Asks the processor that this runs on, or looks into a recording of another.
 #[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
-pub(crate) fn read() -> Presence<Registers> {
+pub(crate) fn read(recorded: Option<&RegisterDump>) -> Presence<Registers> {
+    if let Some(dump) = recorded {
+        return Presence::Found(x86::recorded(dump));
+    }
     let id = raw_cpuid::CpuId::new();
     let saves_state = id.get_feature_info().is_some_and(|f| f.has_oxsave());
     Presence::Found(x86::decode(&id, crate::xcr0::read(saves_state)))
@@ -25,33 +30,45 @@ pub(crate) fn read() -> Presence<Registers> {
 
 /// Every 64-bit Arm processor that runs a standard library has 128-bit vectors, and every system keeps them.
 #[cfg(all(feature = "cpu", target_arch = "aarch64"))]
-pub(crate) fn read() -> Presence<Registers> {
+pub(crate) fn read(_recorded: Option<&RegisterDump>) -> Presence<Registers> {
     let features = CpuFeatures { neon: cfg!(target_feature = "neon"), ..CpuFeatures::default() };
-    Presence::Found(Registers { vendor: None, brand: None, features })
+    Presence::Found(Registers { vendor: None, brand: None, features, caches: Vec::new() })
 }
 
 /// A processor without such registers.
 #[cfg(all(feature = "cpu", not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) fn read() -> Presence<Registers> {
+pub(crate) fn read(_recorded: Option<&RegisterDump>) -> Presence<Registers> {
     Presence::Absent(Absence::NotHere)
 }
 
 /// The door without the feature.
 #[cfg(not(feature = "cpu"))]
-pub(crate) fn read() -> Presence<Registers> {
+pub(crate) fn read(_recorded: Option<&RegisterDump>) -> Presence<Registers> {
     Presence::Absent(Absence::NotCompiled { feature: "cpu" })
 }
 
 #[cfg(all(feature = "cpu", any(target_arch = "x86", target_arch = "x86_64")))]
 mod x86 {
-    use raw_cpuid::{CpuId, CpuIdReader};
+    use plimsoll_units::Bytes;
+    use raw_cpuid::{CacheType, CpuId, CpuIdReader, CpuIdResult};
 
-    use super::{CpuFeatures, Registers};
+    use super::{Cache, CpuFeatures, RegisterDump, Registers};
+    use crate::CacheKind;
 
     /// The registers that the operating system must keep for 256-bit vectors: SSE and AVX state.
     const AVX_STATE: u64 = 0x6;
     /// And for 512-bit vectors: also mask registers and both halves of the upper state.
     const AVX512_STATE: u64 = AVX_STATE | 0xe0;
+
+    /// A processor from a recording.
+    pub(super) fn recorded(dump: &RegisterDump) -> Registers {
+        let answers = dump.clone();
+        let read = move |leaf: u32, subleaf: u32| {
+            let [eax, ebx, ecx, edx] = answers.answer(leaf, subleaf);
+            CpuIdResult { eax, ebx, ecx, edx }
+        };
+        decode(&CpuId::with_cpuid_reader(read), dump.xcr0())
+    }
 
     /// A processor from its registers and from `xcr0`, which says what state the operating system keeps.
     pub(super) fn decode<R: CpuIdReader>(id: &CpuId<R>, xcr0: u64) -> Registers {
@@ -71,13 +88,34 @@ mod x86 {
             vendor: id.get_vendor_info().and_then(|v| tidy(v.as_str())),
             brand: id.get_processor_brand_string().and_then(|b| tidy(b.as_str())),
             features,
+            caches: caches(id),
         }
+    }
+
+    /// The caches of this processor. Ways × partitions × line × sets, each told as one less; what cannot be is left out.
+    fn caches<R: CpuIdReader>(id: &CpuId<R>) -> Vec<Cache> {
+        let cache = |told: raw_cpuid::CacheParameter| {
+            let kind = match told.cache_type() {
+                CacheType::Data => CacheKind::Data,
+                CacheType::Instruction => CacheKind::Instruction,
+                CacheType::Unified => CacheKind::Unified,
+                CacheType::Null | CacheType::Reserved => return None,
+            };
+            let parts = [told.associativity(), told.physical_line_partitions(), told.coherency_line_size()];
+            let parts = parts.into_iter().filter_map(|part| u64::try_from(part).ok());
+            let sets = Bytes::new(u64::try_from(told.sets()).ok()?);
+            let size = parts.into_iter().try_fold(sets, Bytes::checked_mul)?;
+            Some(Cache { level: told.level().into(), kind, size })
+        };
+        let told = id.get_cache_parameters().into_iter().flatten();
+        let mut found: Vec<Cache> = told.take(16).filter_map(cache).collect();
+        found.sort_unstable();
+        found
     }
 
     #[cfg(test)]
     mod tests {
         use proptest::prelude::*;
-        use raw_cpuid::CpuIdResult;
 
         use super::*;
 
@@ -142,7 +180,7 @@ mod x86 {
 
         #[test]
         fn this_processor_agrees_with_the_standard_library() {
-            if let crate::Presence::Found(here) = super::super::read() {
+            if let crate::Presence::Found(here) = super::super::read(None) {
                 assert_eq!(here.features.avx2, std::arch::is_x86_feature_detected!("avx2"));
                 assert_eq!(here.features.avx512, std::arch::is_x86_feature_detected!("avx512f"));
             }

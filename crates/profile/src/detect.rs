@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use plimsoll_units::Bytes;
 
-use crate::gpu::{self, read_free};
 use crate::{
-    Absence, Accelerator, Cores, CpuFeatures, CpuProfile, Machine, MemoryReading, Presence, Probe, ProbeMode,
-    Source, SystemProfile, cpu,
+    Absence, Accelerator, Cores, CpuProfile, DeviceMetrics, Machine, Presence, Probe, ProbeMode, Source,
+    SystemProfile, cpu, gpu,
 };
 
 impl SystemProfile {
@@ -22,12 +21,21 @@ impl SystemProfile {
         Self::detect_with(&Machine::here(), ProbeMode::Fast)
     }
 
-    /// A look at a machine whose kernel files lie elsewhere; registers and drivers are those of this one.
+    /// A look at a machine whose kernel files lie elsewhere; drivers are those of this one, and so are the registers where none
+    /// are recorded.
     pub fn detect_with(machine: &Machine, mode: ProbeMode) -> Self {
+        Self::detect_by(machine, &|_| match mode {
+            ProbeMode::Full => Ok(()),
+            ProbeMode::Fast => Err(Absence::NotAsked),
+        })
+    }
+
+    /// A look that loads those drivers that `asked` lets it; each is asked for right before it is loaded.
+    pub(crate) fn detect_by(machine: &Machine, asked: &dyn Fn(Probe) -> Result<(), Absence>) -> Self {
         let mut sources = Vec::new();
         let mut note = |probe, outcome| sources.push(Source { probe, outcome });
 
-        let registers = cpu::read();
+        let registers = cpu::read(machine.registers());
         note(Probe::CpuRegisters, counted(&registers, |_| 1));
         let cores = machine.cores();
         note(Probe::Cores, counted(&cores, |c| usize::try_from(c.physical).unwrap_or(usize::MAX)));
@@ -35,11 +43,9 @@ impl SystemProfile {
         note(Probe::CpuQuota, counted(&quota, |q| usize::from(q.is_some())));
         let memory = machine.memory();
         note(Probe::Memory, counted(&memory, |_| 1));
-        let accelerators = match mode {
-            ProbeMode::Full => gpu::accelerators(),
-            ProbeMode::Fast => Presence::Absent(Absence::NotAsked),
-        };
-        note(Probe::Cuda, counted(&accelerators, Vec::len));
+        let host = memory.as_result().ok().map(|reading| reading.profile.host_total);
+        let found = gpu::accelerators(machine, host, asked);
+        sources.extend(found.outcomes.into_iter().map(|(probe, outcome)| Source { probe, outcome }));
 
         Self {
             cpu: cpu_profile(machine, registers, cores),
@@ -47,7 +53,7 @@ impl SystemProfile {
                 Presence::Found(reading) => Presence::Found(reading.profile),
                 Presence::Absent(why) => Presence::Absent(why),
             },
-            accelerators: accelerators.found().unwrap_or_default(),
+            accelerators: found.accelerators,
             sources,
         }
     }
@@ -67,15 +73,20 @@ fn counted<T>(found: &Presence<T>, count: impl Fn(&T) -> usize) -> Presence<usiz
 }
 
 fn cpu_profile(machine: &Machine, registers: Presence<cpu::Registers>, cores: Presence<Cores>) -> CpuProfile {
-    let (vendor, brand, features): (_, _, Presence<CpuFeatures>) = match registers {
-        Presence::Found(r) => (r.vendor, r.brand, Presence::Found(r.features)),
-        Presence::Absent(why) => (None, None, Presence::Absent(why)),
+    let (vendor, brand, features, caches) = match registers {
+        Presence::Found(r) => (r.vendor, r.brand, Presence::Found(r.features), r.caches),
+        Presence::Absent(why) => (None, None, Presence::Absent(why), Vec::new()),
     };
+    let mut topology = machine.topology();
+    if topology.caches.is_empty() {
+        topology.caches = caches;
+    }
     CpuProfile {
         vendor,
         brand: brand.or_else(|| machine.cpu_brand()),
         features,
         cores: cores.found().unwrap_or_else(cores_by_the_library),
+        topology,
     }
 }
 
@@ -88,6 +99,7 @@ fn cores_by_the_library() -> Cores {
 
 /// What is free on a machine now. What is not in here is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FreeMemory {
     /// Of the host's memory, within the limits of this process.
     pub host: Option<Bytes>,
@@ -96,14 +108,23 @@ pub struct FreeMemory {
 }
 
 impl FreeMemory {
-    /// Asks this machine about the host and the accelerators of a profile; see [`read_free`] for what that costs.
+    /// Asks this machine about the host and the accelerators of a profile; see [`read_metrics`](crate::read_metrics), which
+    /// also tells why something is not known.
     pub fn read(profile: &SystemProfile) -> Self {
-        let of = |accelerator: &Accelerator| {
-            read_free(accelerator).found().map(|free| (accelerator.id.clone(), free))
+        Self::read_with(&Machine::here(), profile)
+    }
+
+    /// The same of a machine whose kernel files lie elsewhere; drivers are those of this one.
+    pub fn read_with(machine: &Machine, profile: &SystemProfile) -> Self {
+        let host: Presence<Bytes> = match machine.memory() {
+            Presence::Found(reading) => reading.available.ok_or(Absence::NotHere).into(),
+            Presence::Absent(why) => Presence::Absent(why),
         };
-        Self {
-            host: Machine::here().memory().found().and_then(|reading: MemoryReading| reading.available),
-            accelerators: profile.accelerators.iter().filter_map(of).collect(),
-        }
+        let live = gpu::live(machine, profile, &host);
+        let known = |(accelerator, metrics): (&Accelerator, DeviceMetrics)| {
+            metrics.free.found().map(|free| (accelerator.id.clone(), free))
+        };
+        let accelerators = profile.accelerators.iter().zip(live).filter_map(known).collect();
+        Self { host: host.found(), accelerators }
     }
 }

@@ -2,6 +2,8 @@
 
 /// The answer of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Presence<T> {
     /// It is there.
     Found(T),
@@ -38,6 +40,7 @@ impl<T> From<Result<T, Absence>> for Presence<T> {
 
 /// Why something was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Absence {
     /// The probe is behind a feature that is off.
@@ -75,6 +78,30 @@ pub enum Absence {
     /// The driver works and has no device.
     #[error("the driver sees no device")]
     NoDevice,
+    /// The driver knows the device and does not show it to this process.
+    #[error("CUDA does not show it to this process")]
+    Hidden,
+    /// The device is divided, and no part of it has been made.
+    #[error("it is divided (MIG), and no slice has been made")]
+    NoSlice,
+    /// It did not answer in time.
+    #[error("timed out: no answer within {milliseconds} ms")]
+    TimedOut {
+        /// How long it was given.
+        milliseconds: u64,
+    },
+    /// It ended the process that asked.
+    #[error("the driver ended the process that asked ({how})")]
+    Crashed {
+        /// How that process ended.
+        how: String,
+    },
+    /// What another process told, in its words.
+    #[error("{text}")]
+    Told {
+        /// The words.
+        text: String,
+    },
     /// A device is not the one that was seen before.
     #[error("'{expected}' is no longer at its place; '{found}' is")]
     Moved {

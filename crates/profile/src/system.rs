@@ -11,6 +11,7 @@ use crate::{Absence, GpuBackend, Presence};
 /// It holds only what changes rarely, so that two looks at the same machine are equal; what is free is a
 /// [`FreeMemory`](crate::FreeMemory).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SystemProfile {
     /// Its processors.
     pub cpu: CpuProfile,
@@ -24,6 +25,8 @@ pub struct SystemProfile {
 
 /// How much is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum ProbeMode {
     /// Registers and kernel files; no driver is loaded.
     Fast,
@@ -33,6 +36,7 @@ pub enum ProbeMode {
 
 /// What one probe came back with.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Source {
     /// Which probe.
     pub probe: Probe,
@@ -42,6 +46,8 @@ pub struct Source {
 
 /// Who was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Probe {
     /// The processor's own registers.
     CpuRegisters,
@@ -53,9 +59,43 @@ pub enum Probe {
     Memory,
     /// NVIDIA's driver.
     Cuda,
+    /// NVIDIA's management library.
+    Nvml,
+    /// What the kernel tells of AMD's cards.
+    Amdgpu,
+    /// What the kernel tells of Intel's cards.
+    Intel,
+    /// Vulkan's drivers.
+    Vulkan,
+    /// Apple's.
+    Metal,
 }
 
 impl Probe {
+    /// Every probe, in the order in which they are listed.
+    pub const ALL: [Self; 10] = [
+        Self::CpuRegisters,
+        Self::Cores,
+        Self::CpuQuota,
+        Self::Memory,
+        Self::Cuda,
+        Self::Nvml,
+        Self::Amdgpu,
+        Self::Intel,
+        Self::Vulkan,
+        Self::Metal,
+    ];
+
+    /// Whether it looks for accelerators.
+    pub const fn is_for_accelerators(self) -> bool {
+        matches!(self, Self::Cuda | Self::Nvml | Self::Amdgpu | Self::Intel | Self::Vulkan | Self::Metal)
+    }
+
+    /// Whether it loads a driver into the process that asks, and so may crash or hang with it.
+    pub const fn loads_a_driver(self) -> bool {
+        matches!(self, Self::Cuda | Self::Nvml | Self::Vulkan | Self::Metal)
+    }
+
     /// Its name in listings.
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,6 +104,11 @@ impl Probe {
             Self::CpuQuota => "cpu quota",
             Self::Memory => "memory",
             Self::Cuda => "cuda",
+            Self::Nvml => "nvml",
+            Self::Amdgpu => "amdgpu",
+            Self::Intel => "intel",
+            Self::Vulkan => "vulkan",
+            Self::Metal => "metal",
         }
     }
 }
@@ -76,6 +121,7 @@ impl fmt::Display for Probe {
 
 /// The processors of a machine, and how many of them this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CpuProfile {
     /// Who made it (`GenuineIntel`).
     pub vendor: Option<String>,
@@ -85,10 +131,60 @@ pub struct CpuProfile {
     pub features: Presence<CpuFeatures>,
     /// How many there are and how many may be used.
     pub cores: Cores,
+    /// How they are put together. It is shown and not planned with: virtual machines make it up.
+    pub topology: CpuTopology,
+}
+
+/// How processors are put together. What is not known is `None`, or empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct CpuTopology {
+    /// Packages (sockets) with a processor that is on.
+    pub packages: Option<u32>,
+    /// Where there are two kinds of cores: how many logical processors of each.
+    pub hybrid: Option<HybridCores>,
+    /// The caches of one processor, from the smallest level to the largest.
+    pub caches: Vec<Cache>,
+}
+
+/// Logical processors on cores of two kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct HybridCores {
+    /// On the faster cores.
+    pub performance: u32,
+    /// On the more frugal ones.
+    pub efficient: u32,
+}
+
+/// One cache, as one processor sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Cache {
+    /// 1 is next to the processor.
+    pub level: u32,
+    /// What it holds.
+    pub kind: CacheKind,
+    /// How much.
+    pub size: Bytes,
+}
+
+/// What a cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum CacheKind {
+    /// Data.
+    Data,
+    /// Instructions.
+    Instruction,
+    /// Both.
+    Unified,
 }
 
 /// Which wide instructions may be used: the processor has them and the operating system keeps their registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CpuFeatures {
     /// 256-bit vectors of whole numbers.
     pub avx2: bool,
@@ -100,6 +196,7 @@ pub struct CpuFeatures {
 
 /// How many processors there are and how many may be used. Every count is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Cores {
     /// Logical processors that are on.
     pub logical: u32,
@@ -115,6 +212,7 @@ pub struct Cores {
 
 /// How much processor time may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CpuQuota {
     /// This much, in microseconds,
     pub quota_us: u64,
@@ -132,6 +230,7 @@ impl CpuQuota {
 
 /// The memory that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryProfile {
     /// The host's memory, or the tightest limit below it.
     pub total: Bytes,
@@ -143,6 +242,7 @@ pub struct MemoryProfile {
 
 /// A limit of a control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryLimit {
     /// The file that says so.
     pub path: String,
@@ -152,6 +252,8 @@ pub struct MemoryLimit {
 
 /// The two generations of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum CgroupVersion {
     /// A hierarchy for each controller.
     V1,
@@ -161,6 +263,7 @@ pub enum CgroupVersion {
 
 /// Something beside the processors that holds layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Accelerator {
     /// The driver's number for it, as this process sees them.
     pub ordinal: u32,
@@ -178,14 +281,27 @@ pub struct Accelerator {
     pub kind: AcceleratorKind,
     /// All of its memory.
     pub total: Option<Bytes>,
+    /// How that memory is made up.
+    pub layout: MemoryLayout,
     /// Which instructions it has, major and minor.
     pub compute_capability: Option<(u32, u32)>,
     /// How many multiprocessors it has.
     pub multiprocessors: Option<u32>,
     /// How fast it can read its memory at best: twice the memory clock (both edges) times the width of the bus.
+    #[cfg_attr(feature = "serde", serde(with = "crate::wire::rate"))]
     pub bandwidth: Option<BytesPerSec>,
     /// Whether it works.
     pub health: Health,
+}
+
+/// How an accelerator's memory is made up. What is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct MemoryLayout {
+    /// How much of the host's memory it may map beside its own: AMD's GTT, at most the host's memory.
+    pub host_share: Option<Bytes>,
+    /// The largest piece that can be had at once, where that is less than the total: of several heaps the largest.
+    pub largest_heap: Option<Bytes>,
 }
 
 /// `GPU 1 'NVIDIA GeForce RTX 4090' GPU-…`.
@@ -201,6 +317,8 @@ impl fmt::Display for Accelerator {
 
 /// How an accelerator sits in the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum AcceleratorKind {
     /// With memory of its own.
     Discrete,
@@ -229,6 +347,8 @@ impl fmt::Display for AcceleratorKind {
 
 /// Whether an accelerator works.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Health {
     /// It answers, and its answers can be true.
     Healthy,
@@ -245,6 +365,8 @@ impl Health {
 
 /// What does the heavy work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum AccelerationMode {
     /// An accelerator.
     Gpu,
@@ -278,9 +400,9 @@ impl fmt::Display for AccelerationMode {
 }
 
 impl SystemProfile {
-    /// The best that this machine has: a healthy accelerator, else the widest vectors.
+    /// The best that this machine has: a healthy accelerator whose memory is known, else the widest vectors.
     pub fn acceleration_mode(&self) -> AccelerationMode {
-        if self.accelerators.iter().any(|a| a.health.is_healthy()) {
+        if self.accelerators.iter().any(|a| a.health.is_healthy() && a.total.is_some()) {
             return AccelerationMode::Gpu;
         }
         match &self.cpu.features {

@@ -102,6 +102,18 @@ fn without_limits_the_host_counts() {
 }
 
 #[test]
+fn sizes_beyond_32_bits_are_exact() {
+    // In 32 bits these would be 1808, 3616 and 1328 MiB.
+    for mebibytes in [10_000_u32, 20_000, 30_000] {
+        let tree = Tree::new("wide")
+            .meminfo(u64::from(mebibytes) * 1024, u64::from(mebibytes) * 1024)
+            .unified("/")
+            .file("sys/fs/cgroup/memory.max", &(u64::from(mebibytes) << 20).to_string());
+        assert_eq!(tree.memory().profile.total, Bytes::mib(mebibytes));
+    }
+}
+
+#[test]
 fn a_pod_has_the_memory_of_its_limit() {
     let tree = Tree::new("pod")
         .meminfo(726_296_166, 700_000_000)
@@ -322,7 +334,7 @@ fn affinity_alone_counts_processors_as_cores() {
 
 #[test]
 fn a_small_server_in_a_hybrid_tree_is_read_as_it_was_captured() {
-    let tree = Tree::captured("server", include_str!("machines/hybrid-server.txt"));
+    let tree = Tree::captured("server", include_str!("fixtures/hybrid-server.txt"));
     let memory = tree.memory();
     assert_eq!(memory.profile.host_total, Bytes::new(24_684_084 * 1024));
     // The nodes of its memory add up to something else, and nobody adds them up.
@@ -411,4 +423,18 @@ fn without_the_feature_the_registers_are_not_read() {
 #[test]
 fn two_looks_at_the_same_machine_are_equal() {
     assert_eq!(SystemProfile::detect_fast(), SystemProfile::detect_fast());
+}
+
+#[cfg(all(feature = "cuda", feature = "nvml"))]
+#[test]
+fn without_libraries_nothing_is_found() {
+    let has = |name: &str| {
+        let listed = std::process::Command::new("ldconfig").arg("-p").output();
+        listed.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains(name))
+    };
+    let profile = SystemProfile::detect();
+    for (probe, library) in [(Probe::Cuda, "libcuda"), (Probe::Nvml, "libnvidia-ml")] {
+        let missing = Presence::Absent(Absence::NoLibrary { library });
+        assert!(has(library) || profile.source(probe) == Some(&missing), "{profile:?}");
+    }
 }

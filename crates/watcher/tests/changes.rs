@@ -2,7 +2,8 @@
 
 use plimsoll_profile::{
     Absence, Accelerator, AcceleratorKind, CgroupVersion, Cores, CpuFeatures, CpuProfile, CpuQuota,
-    GpuBackend, Health, MemoryLimit, MemoryProfile, Presence, Probe, Source, SystemProfile,
+    CpuTopology, GpuBackend, Health, MemoryLayout, MemoryLimit, MemoryProfile, Presence, Probe, Source,
+    SystemProfile,
 };
 use plimsoll_units::{Bytes, BytesPerSec};
 use plimsoll_watcher::describe_changes;
@@ -17,6 +18,7 @@ fn gpu(ordinal: u32, id: &str) -> Accelerator {
         backend: GpuBackend::Cuda,
         kind: AcceleratorKind::Discrete,
         total: Some(Bytes::gib(24)),
+        layout: MemoryLayout::default(),
         compute_capability: Some((8, 9)),
         multiprocessors: Some(128),
         bandwidth: Some(BytesPerSec::new(1_008_000_000_000)),
@@ -31,6 +33,7 @@ fn machine() -> SystemProfile {
             brand: Some("Xeon".to_owned()),
             features: Presence::Found(CpuFeatures { avx2: true, avx512: true, neon: false }),
             cores: Cores { logical: 16, allowed: 16, physical: 8, quota: None, usable: 8 },
+            topology: CpuTopology::default(),
         },
         memory: Presence::Found(MemoryProfile {
             total: Bytes::gib(64),

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use plimsoll_units::Bytes;
+
 use super::{Machine, cgroup};
-use crate::{Absence, CgroupVersion, Cores, CpuQuota};
+use crate::{Absence, Cache, CacheKind, CgroupVersion, Cores, CpuQuota, CpuTopology, HybridCores};
 
 /// More processors than any machine has.
 const MOST: u32 = 1 << 16;
@@ -39,10 +41,63 @@ pub(super) fn read(machine: &Machine) -> Result<Cores, Absence> {
         });
     }
     let quota = quota(machine).unwrap_or(None);
-    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let physical = count(cores.len());
     let usable = quota.map_or(physical, |quota| physical.min(quota.processors()));
     Ok(Cores { logical: count(online.len()), allowed: count(allowed.len()), physical, quota, usable })
+}
+
+/// How the processors are put together. Reading is best effort: nothing is decided by it.
+pub(super) fn topology(machine: &Machine) -> CpuTopology {
+    let online = list(machine, "sys/devices/system/cpu/online").unwrap_or(None).unwrap_or_default();
+    let package = |cpu: &u32| -> Option<i64> {
+        let path = format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+        machine.text(path).ok()?.trim().parse().ok()
+    };
+    let packages: BTreeSet<i64> = online.iter().filter_map(package).collect();
+    let kind = |name: &str| list(machine, &format!("sys/devices/{name}/cpus")).unwrap_or(None);
+    let hybrid = kind("cpu_core").zip(kind("cpu_atom")).map(|(performance, efficient)| HybridCores {
+        performance: count(performance.len()),
+        efficient: count(efficient.len()),
+    });
+    CpuTopology {
+        packages: (!packages.is_empty()).then(|| count(packages.len())),
+        hybrid,
+        caches: online.first().map_or_else(Vec::new, |cpu| caches(machine, *cpu)),
+    }
+}
+
+/// More caches than a processor has.
+const MOST_CACHES: u32 = 16;
+
+/// The caches of one processor.
+fn caches(machine: &Machine, cpu: u32) -> Vec<Cache> {
+    let cache = |index: u32| -> Option<Cache> {
+        let text = |name: &str| {
+            let path = format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}/{name}");
+            machine.text(path).ok().map(|text| text.trim().to_owned())
+        };
+        let kind = match text("type")?.as_str() {
+            "Data" => CacheKind::Data,
+            "Instruction" => CacheKind::Instruction,
+            "Unified" => CacheKind::Unified,
+            _ => return None,
+        };
+        let size = text("size")?;
+        let kilobytes: u64 = size.strip_suffix('K')?.parse().ok()?;
+        Some(Cache {
+            level: text("level")?.parse().ok()?,
+            kind,
+            size: Bytes::new(kilobytes).checked_mul(1024)?,
+        })
+    };
+    let mut found: Vec<Cache> = (0..MOST_CACHES).map_while(cache).collect();
+    found.sort_unstable();
+    found
+}
+
+/// As a count that a profile holds.
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// The processors on which this process may run.

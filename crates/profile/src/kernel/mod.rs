@@ -1,8 +1,11 @@
 //! What the kernel tells in files: processors, memory, limits.
 
+#[cfg(any(test, target_os = "macos"))]
+mod apple;
 mod boot;
 mod cgroup;
 mod cores;
+mod drm;
 mod memory;
 mod xdp;
 
@@ -12,7 +15,9 @@ use std::path::{Path, PathBuf};
 
 pub use memory::MemoryReading;
 
-use crate::{Absence, Cores, CpuQuota, Presence};
+use plimsoll_units::Bytes;
+
+use crate::{Absence, Accelerator, Cores, CpuQuota, CpuTopology, DeviceMetrics, Presence, RegisterDump};
 
 /// How many bytes of a kernel file are read at most.
 const LIMIT: u64 = 4 << 20;
@@ -21,6 +26,7 @@ const LIMIT: u64 = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct Machine {
     root: PathBuf,
+    registers: Option<RegisterDump>,
 }
 
 impl Machine {
@@ -31,13 +37,28 @@ impl Machine {
 
     /// The machine whose `/proc` and `/sys` lie under `root`.
     pub fn at(root: impl AsRef<Path>) -> Self {
-        Self { root: root.as_ref().to_owned() }
+        Self { root: root.as_ref().to_owned(), registers: None }
+    }
+
+    /// The same machine with these recorded registers in place of those of the processor at hand.
+    pub fn with_registers(self, registers: RegisterDump) -> Self {
+        Self { registers: Some(registers), ..self }
+    }
+
+    /// Recorded registers.
+    pub(crate) fn registers(&self) -> Option<&RegisterDump> {
+        self.registers.as_ref()
     }
 
     /// How many processors there are and how many may be used. A quota that cannot be read counts as none; see
     /// [`Machine::cpu_quota`].
     pub fn cores(&self) -> Presence<Cores> {
         cores::read(self).into()
+    }
+
+    /// How the processors are put together.
+    pub fn topology(&self) -> CpuTopology {
+        cores::topology(self)
     }
 
     /// The tightest quota of processor time on the way to the root of the control groups; `None` when there is none.
@@ -52,7 +73,26 @@ impl Machine {
     /// kernel calls available and, under every limit, limit − (current − inactive file pages). Swap and soft limits do
     /// not count.
     pub fn memory(&self) -> Presence<MemoryReading> {
+        #[cfg(target_os = "macos")]
+        if self.root == Path::new("/") {
+            return apple::read().into();
+        }
         memory::read(self).into()
+    }
+
+    /// AMD's cards. `host` is the host's memory, of which no card can map more.
+    pub(crate) fn amd(&self, host: Option<Bytes>) -> Presence<Vec<Accelerator>> {
+        drm::amd(self, host).into()
+    }
+
+    /// Live figures of one of AMD's cards.
+    pub(crate) fn amd_metrics(&self, accelerator: &Accelerator) -> DeviceMetrics {
+        drm::amd_metrics(self, accelerator)
+    }
+
+    /// Intel's cards.
+    pub(crate) fn intel(&self) -> Presence<Vec<Accelerator>> {
+        drm::intel(self).into()
     }
 
     /// The brand of the first processor, where the kernel tells it.

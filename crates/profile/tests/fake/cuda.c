@@ -1,19 +1,24 @@
 /* A driver that exists only in tests. What it answers is set in the environment. */
-#include <stdlib.h>
-#include <string.h>
-
-static int number(const char *name, int otherwise) {
-    const char *text = getenv(name);
-    return text ? atoi(text) : otherwise;
-}
+#include "cards.h"
 
 static int garbage(void) { return number("FAKE_GARBAGE", 0); }
 static int lost(int device) { return number("FAKE_LOST", -1) == device; }
 
-int cuInit(unsigned flags) { return flags ? 1 : number("FAKE_INIT", 0); }
+/* A device beyond the list is like the last on it. */
+static const struct card *card(int device) {
+    const struct card *found = 0;
+    for (int place = 0; place <= device && card_at("FAKE_CUDA", "4090,1g", place); place++)
+        found = card_at("FAKE_CUDA", "4090,1g", place);
+    return found ? found : &CARDS[0];
+}
+
+int cuInit(unsigned flags) {
+    misbehave(getenv("FAKE_CUDA_DOES"));
+    return flags ? 1 : number("FAKE_INIT", 0);
+}
 
 int cuDeviceGetCount(int *count) {
-    *count = number("FAKE_COUNT", 2);
+    *count = number("FAKE_COUNT", count_of("FAKE_CUDA", "4090,1g"));
     return 0;
 }
 
@@ -28,7 +33,7 @@ int cuDeviceGetName(char *name, int room, int device) {
         memset(name, 0xff, room); /* no end, not text */
         return 0;
     }
-    strncpy(name, device ? "NVIDIA A100-SXM4-40GB MIG 1g.5gb" : "NVIDIA GeForce RTX 4090", room);
+    strncpy(name, card(device)->name, room);
     return 0;
 }
 
@@ -39,35 +44,37 @@ int cuDeviceTotalMem_v2(size_t *total, int device) {
     case 2: *total = (size_t)-1; return 0;
     case 3: return 1234567;
     }
-    *total = device ? (size_t)5 << 30 : (size_t)24 << 30;
+    /* A board on the host's memory has all of it. */
+    *total = card(device)->integrated ? (size_t)127600748 << 10 : (size_t)card(device)->total << 20;
     return 0;
 }
 
 #ifndef WITHOUT_ATTRIBUTES
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    const struct card *it = card(device);
     if (lost(device)) return 999;
     if (garbage()) {
         *value = garbage() == 1 ? -1 : 0x7fffffff;
         return garbage() == 3 ? 1234567 : 0;
     }
     switch (attribute) {
-    case 16: *value = device ? 14 : 128; return 0;
-    case 18: *value = number("FAKE_INTEGRATED", 0); return 0;
-    case 33: *value = 1 + device; return 0;
+    case 16: *value = it->multiprocessors; return 0;
+    case 18: *value = number("FAKE_INTEGRATED", it->integrated); return 0;
+    case 33: *value = it->bus; return 0;
     case 34: *value = 0; return 0;
-    case 36: *value = device ? 1215000 : 10501000; return 0;
-    case 37: *value = device ? 5120 : 384; return 0;
+    case 36: *value = it->megahertz * 1000; return 0;
+    case 37: *value = it->bits; return 0;
     case 50: *value = 0; return 0;
-    case 75: *value = 8; return 0;
-    case 76: *value = device ? 0 : 9; return 0;
+    case 75: *value = it->major; return 0;
+    case 76: *value = it->minor; return 0;
     }
     return 1;
 }
 #endif
 
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
-    if (lost(device)) return 999;
-    memset(uuid, garbage() ? 0 : 0x10 + device, 16);
+    if (lost(device) || number("FAKE_NO_UUID", 0)) return 999;
+    memset(uuid, garbage() ? 0 : card(device)->id, 16);
     return 0;
 }
 
@@ -75,9 +82,11 @@ int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
 static int retained, pushed;
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
+    misbehave(getenv("FAKE_CONTEXT_DOES"));
+    if (number("FAKE_RETAIN", 0)) return number("FAKE_RETAIN", 0);
     retained += 1;
     *context = (void *)(size_t)(device + 1);
-    return number("FAKE_RETAIN", 0);
+    return 0;
 }
 
 int cuCtxPushCurrent_v2(void *context) {
@@ -103,5 +112,10 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     if (pushed || !retained) return 1;
     retained -= 1;
     return 0;
+}
+
+/* Nothing may be left when the process ends. */
+__attribute__((destructor)) static void ended(void) {
+    if (retained || pushed) abort();
 }
 #endif

@@ -1,0 +1,46 @@
+//! A look at this machine, with the drivers in a child of this program: one that crashes or hangs costs a moment.
+
+use std::io::ErrorKind;
+use std::process::Command;
+use std::time::Duration;
+
+use plimsoll::profile::isolated::{self, Look, Wanted};
+
+use crate::args::LookArgs;
+use crate::failure::{Failure, Outcome};
+
+/// How long each driver may take. A machine with many cards that nobody uses takes seconds to wake them.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The environment variable that says otherwise, in milliseconds.
+const LIMIT_VARIABLE: &str = "PLIMSOLL_DRIVER_LIMIT_MS";
+
+/// All that is there, and what is free on it.
+pub(crate) fn full() -> Look {
+    look(true)
+}
+
+/// All that is there. What is free on the accelerators is not read.
+pub(crate) fn without_free() -> Look {
+    look(false)
+}
+
+fn look(free: bool) -> Look {
+    let told = std::env::var(LIMIT_VARIABLE).ok().and_then(|text| text.parse().ok());
+    let limit = told.map_or(LIMIT, Duration::from_millis);
+    let program = std::env::current_exe().unwrap_or_default();
+    isolated::look(Wanted { limit, free }, |question| {
+        let mut command = Command::new(&program);
+        command.arg("__look").arg(question);
+        command
+    })
+}
+
+/// The child's side.
+pub(crate) fn answer(args: &LookArgs) -> Outcome {
+    match isolated::answer(&args.question, &mut std::io::stdout().lock()) {
+        Ok(()) => Ok(String::new()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::Closed),
+        Err(error) => Err(Failure::Input(format!("this is for plimsoll itself: {error}"))),
+    }
+}
