@@ -7,8 +7,12 @@ use super::text::{line_of, words};
 const LONGEST: usize = 800;
 
 /// The only files that may say `unsafe`: the extended control register and the two drivers.
-const MAY_BE_UNSAFE: &[&str] =
-    &["crates/profile/src/xcr0.rs", "crates/profile/src/gpu/cuda.rs", "crates/profile/src/gpu/nvml.rs"];
+const MAY_BE_UNSAFE: &[&str] = &[
+    "crates/profile/src/xcr0.rs",
+    "crates/profile/src/gpu/cuda.rs",
+    "crates/profile/src/gpu/nvml.rs",
+    "crates/profile/src/gpu/vulkan.rs",
+];
 
 /// Macros that stand for code that is not there, or print by accident.
 const STAND_INS: &[&str] = &["dbg", "todo", "unimplemented"];
