@@ -172,7 +172,7 @@ mod tests {
             multiprocessors: None,
             bandwidth: None,
             health: Health::Healthy,
-            layout: plimsoll::plimsoll_profile::MemoryLayout::default(),
+            layout: plimsoll::profile::MemoryLayout::default(),
         };
         SystemProfile {
             cpu: CpuProfile {
@@ -180,7 +180,7 @@ mod tests {
                 brand: None,
                 features: Presence::Found(CpuFeatures { avx2: true, ..CpuFeatures::default() }),
                 cores: Cores { logical: 16, allowed: 16, physical: 8, quota: None, usable: 8 },
-                topology: plimsoll::plimsoll_profile::CpuTopology::default(),
+                topology: plimsoll::profile::CpuTopology::default(),
             },
             memory: Presence::Found(MemoryProfile {
                 total: Bytes::new(64_000_000_000),
