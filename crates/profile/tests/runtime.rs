@@ -13,7 +13,13 @@ fn machine(features: CpuFeatures, usable: u32) -> SystemProfile {
     let total = Bytes::gib(64);
     let source = |probe| Source { probe, outcome: Presence::Found(1) };
     SystemProfile {
-        cpu: CpuProfile { vendor: None, brand: None, features: Presence::Found(features), cores },
+        cpu: CpuProfile {
+            vendor: None,
+            brand: None,
+            features: Presence::Found(features),
+            cores,
+            topology: plimsoll_profile::CpuTopology::default(),
+        },
         memory: Presence::Found(MemoryProfile { total, host_total: total, limit: None }),
         accelerators: Vec::new(),
         sources: vec![source(Probe::CpuRegisters), source(Probe::Memory)],
@@ -34,6 +40,7 @@ fn card(ordinal: u32, kind: AcceleratorKind, total: Bytes) -> Accelerator {
         multiprocessors: None,
         bandwidth: Some(BytesPerSec::new(1_008_000_000_000)),
         health: Health::Healthy,
+        layout: plimsoll_profile::MemoryLayout::default(),
     }
 }
 
