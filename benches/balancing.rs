@@ -153,7 +153,12 @@ fn shed(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("peer", count), |bencher| {
             bencher.iter(|| black_box(theirs.shed_load()));
         });
-        group.bench_function(BenchmarkId::new("skew", count), |bencher| {
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("skew");
+    for count in [1_000, 10_000] {
+        let ours = loaded(count);
+        group.bench_function(BenchmarkId::new("all", count), |bencher| {
             bencher.iter(|| black_box(skew(black_box(&ours), 1.25)));
         });
     }
@@ -200,11 +205,13 @@ fn cluster(criterion: &mut Criterion) {
     group.bench_function(BenchmarkId::new("read a snapshot", count), |bencher| {
         bencher.iter(|| black_box(cluster.snapshot()));
     });
+    group.finish();
+    let mut group = criterion.benchmark_group("register");
     group.sample_size(20);
     let nodes = || -> Vec<NodeResources> {
         (0..count).map(|number| NodeResources::new(node(number), Bytes::gib(24), Bytes::gib(64))).collect()
     };
-    group.bench_function(BenchmarkId::new("register", count), |bencher| {
+    group.bench_function(BenchmarkId::new("all", count), |bencher| {
         bencher.iter_batched(
             nodes,
             |nodes| {
