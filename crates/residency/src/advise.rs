@@ -10,7 +10,7 @@ use plimsoll_units::Bytes;
 
 use crate::book::{Book, Booking, Share};
 use crate::{CoResidency, Needs, Request, Timestamp};
-use search::{Item, Problem, cheapest};
+use search::{Choice, FEW, Item, Offer, Problem, cheapest, cheapest_of_one, room};
 
 /// Who may be evicted, and how hard to look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,21 +171,23 @@ fn plan(book: &Book, request: &Request, policy: &Eviction, now: Timestamp) -> Op
             && (excluded.is_empty() || !excluded.contains_key(held.instance()))
             && why_kept(held, policy, now).is_none()
     };
-    let (candidates, problem) = problem(book.bookings().filter(may_go), &short, book.bookings().len());
-    let choice = cheapest(&problem, policy.node_limit)?;
+    let (mut few, mut many) = ([None; FEW], Vec::new());
+    let candidates = room(&mut few, &mut many, book.bookings().len());
+    let choice = chosen(book.bookings().filter(may_go), &short, candidates, policy.node_limit)?;
     let victim = |held: &Booking, excluded| Victim {
         instance: held.instance().to_owned(),
         role: held.role().to_owned(),
         bytes: held.bytes(),
         excluded,
     };
+    let freely = || choice.chosen.iter().filter_map(|place| candidates[*place]);
     let mut victims: Vec<Victim> = excluded.values().map(|held| victim(held, true)).collect();
-    victims.extend(choice.chosen.iter().map(|place| victim(candidates[*place], false)));
+    victims.reserve(choice.chosen.len());
+    victims.extend(freely().map(|held| victim(held, false)));
     if !excluded.is_empty() {
         victims.sort_by(|a, b| a.instance.cmp(&b.instance));
     }
-    let costs = excluded.values().copied().chain(choice.chosen.iter().map(|place| candidates[*place]));
-    let cost = costs.map(|held| u128::from(cost(held))).sum();
+    let cost = excluded.values().copied().chain(freely()).map(|held| u128::from(cost(held))).sum();
     Some(Advice { victims, cost, proven: choice.proven })
 }
 
@@ -214,30 +216,43 @@ fn shortages<'a>(
     shares.iter().filter_map(short).collect()
 }
 
-/// Who may go, and what it costs and frees: every booking is looked at once.
-fn problem<'a>(
+/// Whom to choose among those who may go, as places among the candidates, which are filled in; every booking is looked
+/// at once.
+fn chosen<'a>(
     may_go: impl Iterator<Item = &'a Booking>,
     short: &[(usize, u64)],
-    at_most: usize,
-) -> (Vec<&'a Booking>, Problem) {
-    let room = if short.is_empty() { 0 } else { at_most };
-    let mut candidates = Vec::with_capacity(room);
-    let mut problem = Problem {
-        items: Vec::with_capacity(room),
-        need: short.iter().map(|(_, need)| *need).collect(),
-        sizes: short.iter().map(|_| Vec::with_capacity(room)).collect(),
-    };
-    if short.is_empty() {
-        return (candidates, problem);
+    candidates: &mut [Option<&'a Booking>],
+    node_limit: u32,
+) -> Option<Choice> {
+    if let [(pool, need)] = *short {
+        let (mut few, mut many) = ([Offer::default(); FEW], Vec::new());
+        let offers = room(&mut few, &mut many, candidates.len());
+        let mut count = 0;
+        may_go.for_each(|held| {
+            let size = held.share(pool).map_or(0, |share| share.current().get());
+            if size > 0 {
+                candidates[count] = Some(held);
+                offers[count] = Offer { cost: cost(held), bytes: held.bytes().get(), size };
+                count += 1;
+            }
+        });
+        return cheapest_of_one(&offers[..count], need, node_limit);
     }
-    for held in may_go {
-        candidates.push(held);
-        problem.items.push(Item { cost: cost(held), bytes: held.bytes().get() });
-        for ((pool, _), sizes) in short.iter().zip(&mut problem.sizes) {
-            sizes.push(held.share(*pool).map_or(0, |share| share.current().get()));
+    let mut problem = Problem {
+        items: Vec::new(),
+        need: short.iter().map(|(_, need)| *need).collect(),
+        sizes: vec![Vec::new(); short.len()],
+    };
+    if !short.is_empty() {
+        for (candidate, held) in candidates.iter_mut().zip(may_go) {
+            *candidate = Some(held);
+            problem.items.push(Item { cost: cost(held), bytes: held.bytes().get() });
+            for ((pool, _), sizes) in short.iter().zip(&mut problem.sizes) {
+                sizes.push(held.share(*pool).map_or(0, |share| share.current().get()));
+            }
         }
     }
-    (candidates, problem)
+    cheapest(&problem, node_limit)
 }
 
 /// What it costs to evict a booking: the bytes of its weights, all of it where those are not told, times one more than

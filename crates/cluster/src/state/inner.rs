@@ -18,7 +18,8 @@ type Ends = (NodeId, NodeId);
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    members: BTreeMap<NodeId, Member>,
+    /// Boxed, so that the tree stays dense and moves little when it grows.
+    members: BTreeMap<NodeId, Box<Member>>,
     /// Who sits where, by [`Identity::short`].
     machines: BTreeMap<u64, NodeId>,
     links: BTreeMap<Ends, Link>,
@@ -69,21 +70,28 @@ impl Inner {
     }
 
     pub(super) fn member(&self, id: &NodeId) -> Result<&Member, StateError> {
-        self.members.get(id).ok_or_else(|| StateError::UnknownNode { node: id.clone() })
+        match self.members.get(id) {
+            Some(member) => Ok(member),
+            None => Err(StateError::UnknownNode { node: id.clone() }),
+        }
     }
 
     fn member_mut(&mut self, id: &NodeId) -> Result<&mut Member, StateError> {
-        self.members.get_mut(id).ok_or_else(|| StateError::UnknownNode { node: id.clone() })
+        match self.members.get_mut(id) {
+            Some(member) => Ok(member),
+            None => Err(StateError::UnknownNode { node: id.clone() }),
+        }
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
-        self.members.values()
+        self.members.values().map(|member| &**member)
     }
 
     pub(super) fn register(&mut self, node: Node, identity: Identity) -> Result<ClusterEvent, RegisterError> {
         let id = node.id.clone();
         check_node(&node).map_err(|source| RegisterError::Unsound { node: id.clone(), source })?;
-        let earlier_name = self.name_of(&identity).filter(|name| **name != id).cloned();
+        let short = identity.short();
+        let earlier_name = self.name_of(&identity, short).filter(|name| **name != id).cloned();
         let here = self.members.get(&id);
         let alive = here.is_some_and(|here| here.node.status != NodeStatus::Failed);
         let relation = here.map(|here| here.identity.relation(&identity));
@@ -95,14 +103,15 @@ impl Inner {
         if let Some(main) = main.filter(|_| node.main) {
             return Err(RegisterError::SecondMain { node: id, main: main.clone() });
         }
-        let event = self.put(node, Arc::new(identity), relation, earlier_name);
+        let member = Box::new(Member::new(node, Arc::new(identity)));
+        let event = self.put(member, short, relation, earlier_name);
         self.changed();
         Ok(self.tell(event))
     }
 
     /// What a machine is called that told who it is.
-    fn name_of(&self, identity: &Identity) -> Option<&NodeId> {
-        let name = self.machines.get(&identity.short()?)?;
+    fn name_of(&self, identity: &Identity, short: Option<u64>) -> Option<&NodeId> {
+        let name = self.machines.get(&short?)?;
         self.members.get(name).is_some_and(|member| *member.identity == *identity).then_some(name)
     }
 
@@ -111,20 +120,19 @@ impl Inner {
         if node.main {
             self.main = Some(node.id.clone());
         }
-        self.members.insert(node.id.clone(), Member::new(node, Arc::default()));
+        self.members.insert(node.id.clone(), Box::new(Member::new(node, Arc::default())));
     }
 
     /// Puts a machine in its place; all that could be said against it has been.
     fn put(
         &mut self,
-        node: Node,
-        identity: Arc<Identity>,
+        mut member: Box<Member>,
+        short: Option<u64>,
         relation: Option<Relation>,
         earlier_name: Option<NodeId>,
     ) -> ClusterEvent {
-        let id = node.id.clone();
-        let is_main = node.main;
-        let mut member = Member::new(node, identity);
+        let id = member.node.id.clone();
+        let is_main = member.node.main;
         let renamed = earlier_name.as_ref().and_then(|name| self.take_out(name));
         let replaced = relation.and_then(|_| self.take_away(&id));
         let kept = match relation {
@@ -139,7 +147,7 @@ impl Inner {
         }
         metrics.drained = drained;
         member.show();
-        if let Some(short) = member.identity.short() {
+        if let Some(short) = short {
             self.machines.insert(short, id.clone());
         }
         if is_main {
@@ -156,7 +164,7 @@ impl Inner {
     }
 
     /// Takes a machine away; its links stay for the one that takes its place.
-    fn take_away(&mut self, id: &NodeId) -> Option<Member> {
+    fn take_away(&mut self, id: &NodeId) -> Option<Box<Member>> {
         let member = self.members.remove(id)?;
         if let Some(short) = member.identity.short()
             && self.machines.get(&short) == Some(id)
@@ -170,7 +178,7 @@ impl Inner {
     }
 
     /// Takes a machine away with its links.
-    fn take_out(&mut self, id: &NodeId) -> Option<Member> {
+    fn take_out(&mut self, id: &NodeId) -> Option<Box<Member>> {
         let member = self.take_away(id)?;
         if !self.links.is_empty() {
             self.links.retain(|(a, b), _| a != id && b != id);

@@ -1,16 +1,19 @@
 //! The cheapest set of items that covers a need: a knapsack turned round, solved by branch and bound.
 //!
 //! Items are tried by cost per byte. The bound is the linear relaxation, in which one item may be taken in part; with
-//! several resources it is the largest of those of each resource alone. The first incumbent is the best of all greedy
+//! several resources it is the largest of those of each resource alone. A single resource has a search of its own. The first incumbent is the best of all greedy
 //! beginnings that one more item completes. Ties are broken on the way, or in a second search where there are many.
 
 mod kind;
+mod single;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Ordering;
 
 use kind::{Kind, by_ratio};
+
+pub(super) use single::{FEW, Offer, room};
 
 /// Something that can be taken.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,21 @@ pub(super) fn cheapest(problem: &Problem, limit: u32) -> Option<Choice> {
     if problem.need.iter().all(|need| *need == 0) {
         return Some(Choice { chosen: Vec::new(), proven: true });
     }
+    general(problem, limit)
+}
+
+/// The same where a single resource is short, of which `need` is needed and every item gives some.
+pub(super) fn cheapest_of_one(offers: &[Offer], need: u64, limit: u32) -> Option<Choice> {
+    if need > 0 && single::is_small(offers) {
+        return single::cheapest(offers, need, limit);
+    }
+    let items = offers.iter().map(|offer| Item { cost: offer.cost, bytes: offer.bytes }).collect();
+    let sizes = vec![offers.iter().map(|offer| offer.size).collect()];
+    cheapest(&Problem { items, need: vec![need], sizes }, limit)
+}
+
+/// The search for any number of resources.
+fn general(problem: &Problem, limit: u32) -> Option<Choice> {
     let rest: Vec<i128> = problem.need.iter().map(|need| i128::from(*need)).collect();
     let useful = |place: &usize| problem.sizes.iter().any(|sizes| sizes[*place] > 0);
     let mut search = Search::new(problem, (0..problem.items.len()).filter(useful).collect(), &rest);
@@ -59,7 +77,7 @@ pub(super) fn cheapest(problem: &Problem, limit: u32) -> Option<Choice> {
         return None;
     }
     search.start(&rest);
-    let (proven, mut chosen) = search.solve(rest.clone(), limit);
+    let (proven, mut chosen) = search.solve(&rest, limit);
     drop_redundant(problem, &rest, &mut chosen);
     chosen.sort_unstable();
     Some(Choice { chosen, proven })
@@ -83,8 +101,6 @@ struct Search<'a> {
     next_kind: Vec<usize>,
     /// Per resource.
     lines: Vec<Line>,
-    /// What is taken in any case.
-    base: Best,
     best: Best,
 }
 
@@ -96,8 +112,6 @@ struct Line {
     left: Vec<i128>,
     /// Positions by cost per byte.
     by_ratio: Vec<usize>,
-    /// When positions are in that order already: sums of sizes and costs before each position.
-    sums: Option<(Vec<i128>, Vec<u128>)>,
 }
 
 #[derive(Clone, Default)]
@@ -125,59 +139,19 @@ impl<'a> Search<'a> {
             next_kind[at] = if same { next_kind[at + 1] } else { at + 1 };
         }
         let lines = (0..need.len()).map(|resource| Line::new(problem, &order, resource, &need)).collect();
-        Self { problem, order, next_kind, lines, base: Best::default(), best: Best::default() }
+        Self { problem, order, next_kind, lines, best: Best::default() }
     }
 
     /// Searches from the incumbent on; whether the best set is proven, and which it is.
-    fn solve(mut self, mut rest: Vec<i128>, limit: u32) -> (bool, Vec<usize>) {
-        if let Some((core, less)) = self.core(&rest) {
-            (self, rest) = (core, less);
-        }
-        if rest.iter().all(|rest| *rest <= 0) {
-            return (true, self.base.taken);
-        }
-        if self.run(&rest, BOTH_NODES.min(limit), Phase::Both) {
+    fn solve(mut self, rest: &[i128], limit: u32) -> (bool, Vec<usize>) {
+        if self.run(rest, BOTH_NODES.min(limit), Phase::Both) {
             return (true, self.best.taken);
         }
-        let proven = self.run(&rest, limit, Phase::Cost);
+        let proven = self.run(rest, limit, Phase::Cost);
         if proven {
-            self.run(&rest, TIE_NODES, Phase::Ties);
+            self.run(rest, TIE_NODES, Phase::Ties);
         }
         (proven, self.best.taken)
-    }
-
-    /// The search without the items that every set as cheap as the incumbent takes, or none does: those whose change
-    /// alone makes the relaxed solution dearer than it. For a single resource.
-    fn core(&self, need: &[i128]) -> Option<(Self, Vec<i128>)> {
-        let ([line], [need]) = (&*self.lines, need) else { return None };
-        let (sizes, costs) = line.sums.as_ref()?;
-        let split = sizes[1..].partition_point(|sum| *sum <= *need);
-        let part = (*need - sizes[split]).unsigned_abs();
-        let (price, unit) = match self.order.get(split) {
-            Some(_) => (u128::from(self.item(split).cost), u128::from(line.size[split])),
-            // Everything is needed.
-            None => return None,
-        };
-        // In units of cost times the size of the split item.
-        let relaxed = costs[split].checked_mul(unit)?.checked_add(price.checked_mul(part)?)?;
-        let slack = self.best.cost.checked_mul(unit)?.checked_sub(relaxed)?;
-        let (mut base, mut core, mut rest) = (Best::default(), Vec::new(), *need);
-        for (at, place) in self.order.iter().enumerate() {
-            let item = &self.problem.items[*place];
-            let change = (u128::from(item.cost) * unit).abs_diff(price * u128::from(line.size[at]));
-            if change <= slack {
-                core.push(*place);
-            } else if at < split {
-                base.cost += u128::from(item.cost);
-                base.bytes += u128::from(item.bytes);
-                base.taken.push(*place);
-                rest -= i128::from(line.size[at]);
-            }
-        }
-        let mut search = Self::new(self.problem, core, &[rest]);
-        search.base = base;
-        search.best = self.best.clone();
-        Some((search, vec![rest]))
     }
 
     fn item(&self, at: usize) -> &'a Item {
@@ -239,7 +213,7 @@ impl<'a> Search<'a> {
     fn run(&mut self, need: &[i128], limit: u32, phase: Phase) -> bool {
         let mut rest = need.to_vec();
         let mut taken: Vec<usize> = Vec::with_capacity(self.order.len());
-        let (mut cost, mut bytes, mut at) = (self.base.cost, self.base.bytes, 0_usize);
+        let (mut cost, mut bytes, mut at) = (0_u128, 0_u128, 0_usize);
         let mut nodes = 0_u32;
         loop {
             if nodes >= limit {
@@ -298,7 +272,7 @@ impl<'a> Search<'a> {
         let better = match (cost.cmp(&self.best.cost), phase) {
             (Ordering::Less, _) => true,
             (Ordering::Equal, Phase::Both | Phase::Ties) => {
-                let count = self.base.taken.len() + taken.len() + 1;
+                let count = taken.len() + 1;
                 (bytes, count) < (self.best.bytes, self.best.taken.len())
                     || ((bytes, count) == (self.best.bytes, self.best.taken.len())
                         && sorted(self.places(taken, last)) < sorted(self.best.taken.clone()))
@@ -311,8 +285,7 @@ impl<'a> Search<'a> {
     }
 
     fn places(&self, taken: &[usize], last: usize) -> Vec<usize> {
-        let found = taken.iter().chain([&last]).map(|at| self.order[*at]);
-        self.base.taken.iter().copied().chain(found).collect()
+        taken.iter().chain([&last]).map(|at| self.order[*at]).collect()
     }
 }
 
@@ -325,22 +298,12 @@ impl Line {
         for at in (0..size.len()).rev() {
             left[at] = left[at + 1] + i128::from(size[at]);
         }
-        let (mut positions, mut sums) = (Vec::new(), None);
-        if need.len() == 1 {
-            let (mut sizes, mut costs) = (vec![0_i128; size.len() + 1], vec![0_u128; size.len() + 1]);
-            for at in 0..size.len() {
-                sizes[at + 1] = sizes[at] + i128::from(size[at]);
-                costs[at + 1] = costs[at] + u128::from(problem.items[order[at]].cost);
-            }
-            sums = Some((sizes, costs));
-        } else {
-            let mut at = vec![0; problem.items.len()];
-            order.iter().enumerate().for_each(|(position, place)| at[*place] = position);
-            let some = order.iter().copied().filter(|place| problem.sizes[resource][*place] > 0).collect();
-            positions = by_ratio(problem, some, resource, need_here);
-            positions.iter_mut().for_each(|place| *place = at[*place]);
-        }
-        Self { size, left, by_ratio: positions, sums }
+        let mut at = vec![0; problem.items.len()];
+        order.iter().enumerate().for_each(|(position, place)| at[*place] = position);
+        let some = order.iter().copied().filter(|place| sizes[*place] > 0).collect();
+        let mut positions = by_ratio(problem, some, resource, need_here);
+        positions.iter_mut().for_each(|place| *place = at[*place]);
+        Self { size, left, by_ratio: positions }
     }
 
     /// The largest size from each position to the end.
@@ -354,12 +317,6 @@ impl Line {
 
     /// Whether covering `rest` from position `at` on costs at least `limit`, even if one item may be taken in part.
     fn costs(&self, search: &Search<'_>, at: usize, rest: i128, limit: u128) -> bool {
-        if let Some((sizes, costs)) = &self.sums {
-            let whole = at + sizes[at + 1..].partition_point(|sum| sum - sizes[at] <= rest);
-            let left = rest - (sizes[whole] - sizes[at]);
-            let part = (left > 0).then(|| (search.item(whole).cost, self.size[whole]));
-            return reaches(costs[whole] - costs[at], part, left, limit);
-        }
         let (mut cost, mut rest) = (0_u128, rest);
         for position in self.by_ratio.iter().filter(|position| **position >= at) {
             let (item_cost, size) = (search.item(*position).cost, self.size[*position]);

@@ -122,6 +122,11 @@ impl<I: Iterator> Iterator for Counted<I> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.left, Some(self.left))
     }
+
+    // Going through all of them is quicker than asking for each.
+    fn fold<B, F: FnMut(B, I::Item) -> B>(self, init: B, f: F) -> B {
+        self.inner.fold(init, f)
+    }
 }
 
 impl<I: Iterator> ExactSizeIterator for Counted<I> {}
