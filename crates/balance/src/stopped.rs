@@ -14,7 +14,7 @@ pub(crate) fn of_plan(context: &Context<'_>, plan: &Assembled) -> Vec<Stopped> {
     for place in candidates(context) {
         let stage = plan.stages.iter().find(|s| s.device == place.device && (s.head || !s.layers.is_empty()));
         let (reason, short) = match stage {
-            Some(stage) => match next_layer(context, place, stage) {
+            Some(stage) => match next_layer(context, place, stage, &plan.stages) {
                 Some(reason) => reason,
                 None => continue,
             },
@@ -84,13 +84,26 @@ fn overfull(context: &Context<'_>, place: &Candidate) -> (StoppedBy, u64) {
 
 /// What would come next on a device that holds something: the piece behind its last layer, or, where there is none, the
 /// one before its first; `None` when it holds everything.
-fn next_layer(context: &Context<'_>, place: &Candidate, stage: &Stage) -> Option<(StoppedBy, u64)> {
+fn next_layer(
+    context: &Context<'_>,
+    place: &Candidate,
+    stage: &Stage,
+    stages: &[Stage],
+) -> Option<(StoppedBy, u64)> {
     let cuts = &context.items.cuts;
     let at = |index: u32| usize::try_from(index.saturating_sub(context.items.first)).unwrap_or(usize::MAX);
     let (start, end) = (at(stage.layers.start), at(stage.layers.end));
     let behind = cuts.windows(2).find(|cut| cut[0] >= end);
     let piece = behind.or_else(|| cuts.windows(2).rev().find(|cut| cut[1] <= start))?;
-    if let Some(reason) = context.pinned_elsewhere(context.number(place), piece[0]) {
+    let number = context.number(place);
+    let same = |other: &&Stage| other.pipeline == stage.pipeline;
+    let pipeline = || stages.iter().filter(same).filter_map(|other| context.number_of(&other.device));
+    if let Some(reason) = context.pinned_elsewhere(number, piece[0]).or_else(|| {
+        let hull = pipeline().filter(|&device| Some(device) != number);
+        let mut hulls = hull.filter_map(|device| context.pins.in_its_pipeline(device));
+        let hull = hulls.find(|hull| hull.layers.contains(&piece[0]))?;
+        Some(StoppedBy::Pinned { index: context.items.index(piece[0]), device: hull.named.device.clone() })
+    }) {
         return Some((reason, 0));
     }
     let class = context.class(place.backend);

@@ -136,7 +136,8 @@ pub enum Strategy {
 
 /// Layers that must lie on one device.
 ///
-/// Several pins of one device are one: it holds everything from the first of their layers to the last.
+/// Several pins of one device are one: it holds everything from the first of their layers to the last. With several
+/// pipelines it does so in the one that it belongs to, and the others are free of its pins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pin {
     /// Where they must lie.

@@ -45,11 +45,19 @@ impl Groups {
     fn dealt(team: &Team<'_>, count: usize) -> Self {
         let mut order: Vec<usize> = (0..team.units.len()).collect();
         order.sort_by_key(|&unit| (u64::MAX - team.units[unit].room, unit));
+        if order.len() > team.context.limit {
+            // What has pins is in a group.
+            order.sort_by_key(|&unit| !team.units[unit].pinned);
+        }
         let bench = order.split_off(order.len().min(team.context.limit));
         let mut groups: Vec<Vec<usize>> = vec![Vec::new(); count];
         let mut rooms = vec![0_u128; count];
         for unit in order {
-            let least = (0..count).min_by_key(|&group| (rooms[group], group)).unwrap_or(0);
+            let parted = |group: &Vec<usize>| {
+                team.units[unit].pinned && !team.go_together(&[group.as_slice(), &[unit]].concat())
+            };
+            let least = (0..count).min_by_key(|&group| (parted(&groups[group]), rooms[group], group));
+            let least = least.unwrap_or(0);
             rooms[least] += u128::from(team.units[unit].room);
             team.insert(&mut groups[least], unit);
         }
@@ -88,6 +96,9 @@ impl Groups {
         let back = self.groups[to].get(pick).copied();
         let full = from == count && self.used() >= team.context.limit;
         if (back.is_none() && full) || back.is_some_and(|back| team.alike(unit, back)) {
+            return false;
+        }
+        if from == count && back.is_some_and(|back| team.units[back].pinned) {
             return false;
         }
         let changed = |group: &[usize], out: Option<usize>, coming: Option<usize>| {
