@@ -206,8 +206,11 @@ fn hulls(
         let trouble = |problem| PlanError::Pin { pin: pin.clone(), problem };
         let layers = places(pin, items).map_err(trouble)?;
         let device = device(pin, snapshot, fleet).map_err(trouble)?;
-        let hull =
-            by_device.entry(device).or_insert_with(|| Hull { device, layers: layers.clone(), named: pin.clone() });
+        let hull = by_device.entry(device).or_insert_with(|| Hull {
+            device,
+            layers: layers.clone(),
+            named: pin.clone(),
+        });
         hull.layers = hull.layers.start.min(layers.start)..hull.layers.end.max(layers.end);
         let named = &mut hull.named.layers;
         *named = LayerRange { start: named.start.min(pin.layers.start), end: named.end.max(pin.layers.end) };

@@ -71,9 +71,16 @@ fn profile(features: CpuFeatures, usable: u32, cards: usize) -> SystemProfile {
         multiprocessors: None,
         bandwidth: None,
         health: Health::Healthy,
+        layout: plimsoll_profile::MemoryLayout::default(),
     };
     SystemProfile {
-        cpu: CpuProfile { vendor: None, brand: None, features: Presence::Found(features), cores },
+        cpu: CpuProfile {
+            vendor: None,
+            brand: None,
+            features: Presence::Found(features),
+            cores,
+            topology: plimsoll_profile::CpuTopology::default(),
+        },
         memory: Presence::Found(MemoryProfile { total, host_total: total, limit: None }),
         accelerators: (0..).map(card).take(cards).collect(),
         sources: Vec::new(),

@@ -3,7 +3,7 @@
 mod kit;
 
 use kit::instance::Instance;
-use kit::instance::even::{around_a_host, ordinary};
+use kit::instance::{around_a_host, ordinary};
 use kit::moves::{Scene, every_way};
 use plimsoll_balance::{
     Objective, Optimality, PlanError, PlanOptions, RebalanceError, RebalanceOptions, audit, rebalance_plan,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use kit::instance::Instance;
-use kit::instance::even::{around_a_host, ordinary};
+use kit::instance::{around_a_host, ordinary};
 use kit::moves::{Random, Scene};
 use kit::world::{Part, World, parts};
 use plimsoll_balance::{

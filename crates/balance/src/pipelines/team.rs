@@ -75,7 +75,12 @@ impl<'a> Team<'a> {
             let slot = posed.devices.binary_search(&device).ok();
             let draft = Draft { host: 0, devices: vec![(device, 0..layers, true)] };
             let alone = if most.is_some() { draft.assemble(context).ok() } else { None };
-            let uses = |alone: &Assembled| alone.stages.first().map_or(0, |stage| stage.budget_bytes.saturating_sub(stage.slack_bytes).get());
+            let uses = |alone: &Assembled| {
+                alone
+                    .stages
+                    .first()
+                    .map_or(0, |stage| stage.budget_bytes.saturating_sub(stage.slack_bytes).get())
+            };
             let alone = alone.filter(|alone| most.is_some_and(|most| uses(alone) <= most));
             let alone = alone.map(|alone| alone.value);
             // One with pins has to be in some group, and where it can hold nothing there is none.
@@ -337,7 +342,10 @@ impl<'a> Team<'a> {
         let placement = solve(&problem, Goal::MinMax, &tries).placement?;
         let stages = placement.stages();
         let seconds = stages.map(|(slot, start, end)| problem.cost(&problem.slots[slot], start, end));
-        Some(Line { seconds: seconds.fold(0.0, f64::max), devices: view.named(&placement, |slot| slots[slot]) })
+        Some(Line {
+            seconds: seconds.fold(0.0, f64::max),
+            devices: view.named(&placement, |slot| slots[slot]),
+        })
     }
 }
 

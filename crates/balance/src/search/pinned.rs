@@ -46,7 +46,9 @@ impl Search<'_> {
             let slot = place.and_then(|place| posed.problem.slots.get(place));
             let hull = pins.in_its_pipeline(device);
             let items = hull.map(|hull| context.items.items_of(&posed.fold, &hull.layers));
-            let load = slot.zip(items).map_or(0, |(slot, items)| posed.problem.chain(slot).load(items.start, items.end));
+            let load = slot
+                .zip(items)
+                .map_or(0, |(slot, items)| posed.problem.chain(slot).load(items.start, items.end));
             let shared = context.class(devices[device].backend).each_device;
             load.saturating_add(shared).saturating_add(each.get())
         };
