@@ -95,15 +95,8 @@ fn next_layer(
     let (start, end) = (at(stage.layers.start), at(stage.layers.end));
     let behind = cuts.windows(2).find(|cut| cut[0] >= end);
     let piece = behind.or_else(|| cuts.windows(2).rev().find(|cut| cut[1] <= start))?;
-    let number = context.number(place);
-    let same = |other: &&Stage| other.pipeline == stage.pipeline;
-    let pipeline = || stages.iter().filter(same).filter_map(|other| context.number_of(&other.device));
-    if let Some(reason) = context.pinned_elsewhere(number, piece[0]).or_else(|| {
-        let hull = pipeline().filter(|&device| Some(device) != number);
-        let mut hulls = hull.filter_map(|device| context.pins.in_its_pipeline(device));
-        let hull = hulls.find(|hull| hull.layers.contains(&piece[0]))?;
-        Some(StoppedBy::Pinned { index: context.items.index(piece[0]), device: hull.named.device.clone() })
-    }) {
+    let pinned = context.pinned_elsewhere(context.number(place), piece[0]);
+    if let Some(reason) = pinned.or_else(|| pinned_beside(context, piece[0], stage, stages)) {
         return Some((reason, 0));
     }
     let class = context.class(place.backend);
@@ -117,4 +110,15 @@ fn next_layer(
         ),
         _ => (StoppedBy::NotNeeded, 0),
     })
+}
+
+/// The pin of another device in the same of several pipelines, because of which a stage cannot hold the layer at a place.
+fn pinned_beside(context: &Context<'_>, place: usize, stage: &Stage, stages: &[Stage]) -> Option<StoppedBy> {
+    let others =
+        stages.iter().filter(|other| other.pipeline == stage.pipeline && other.device != stage.device);
+    let mut hulls = others
+        .filter_map(|other| context.number_of(&other.device))
+        .filter_map(|device| context.pins.in_its_pipeline(device));
+    let hull = hulls.find(|hull| hull.layers.contains(&place))?;
+    Some(StoppedBy::Pinned { index: context.items.index(place), device: hull.named.device.clone() })
 }

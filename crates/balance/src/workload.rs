@@ -221,7 +221,7 @@ pub struct PlanOptions {
     pub caps: BTreeMap<DeviceRef, Bytes>,
     /// What to keep free on every pool, whatever the snapshot or the engine say.
     pub reserve: Option<Bytes>,
-    /// Layers that must lie on certain devices.
+    /// Layers that must lie on certain devices; where several copies run, each keeps the pins of its own devices.
     pub pins: Vec<Pin>,
     /// How many copies of the model run side by side.
     pub pipelines: Pipelines,
