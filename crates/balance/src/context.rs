@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_cluster::{ClusterSnapshot, GpuBackend};
-use plimsoll_units::{Bytes, NodeId};
+use plimsoll_units::{Bytes, DeviceRef, NodeId};
 
 use crate::core::transfer::Counted;
 use crate::core::{Hops, as_f64};
@@ -13,7 +13,7 @@ use crate::items::{Class, Items};
 use crate::links::Links;
 use crate::pins::Pins;
 use crate::plan::StoppedBy;
-use crate::workload::{EngineRules, Objective, PlanOptions, StageCharges, Transfers, Workload};
+use crate::workload::{EngineRules, Objective, Pin, PlanOptions, StageCharges, Transfers, Workload};
 
 /// The rate that every device is taken to have when some have none that is known.
 const EQUAL_RATE: f64 = 100e9;
@@ -57,7 +57,12 @@ impl<'a> Context<'a> {
         let hops = links.numbered(&groups, &activations(workload, items.layers())?);
         let limits = [rules.max_devices, options.max_devices].into_iter().flatten();
         let limit = limits.filter_map(|limit| usize::try_from(limit).ok()).min().unwrap_or(usize::MAX);
-        let pins = Pins::new(snapshot, options, &fleet, &mut items, limit)?;
+        let several = options.pipelines.may_be_several() && fleet.host.is_none();
+        let pins = if several {
+            Pins::in_any_pipeline(snapshot, &options.pins, &fleet, &items, limit)?
+        } else {
+            Pins::new(snapshot, &options.pins, &fleet, &mut items, limit)?
+        };
         let mut context = Self {
             workload,
             rules,
@@ -75,6 +80,23 @@ impl<'a> Context<'a> {
         let unknown = context.places().any(|place| place.speed.is_none());
         context.equal_speeds = unknown;
         Ok(context)
+    }
+
+    /// The same for a pipeline that has these of the devices with pins and no others: what is pinned to them lies there.
+    pub(crate) fn pinning(&self, devices: &[usize]) -> Result<Self, PlanError> {
+        let here = |pin: &&Pin| devices.iter().any(|&device| self.fleet.devices[device].device == pin.device);
+        let pins: Vec<Pin> = self.options.pins.iter().filter(here).cloned().collect();
+        let mut items = self.items.clone();
+        let pins = Pins::new(self.snapshot, &pins, &self.fleet, &mut items, self.limit)?;
+        Ok(Self {
+            items,
+            pins,
+            fleet: self.fleet.clone(),
+            links: self.links.clone(),
+            hops: self.hops.clone(),
+            groups: self.groups.clone(),
+            ..*self
+        })
     }
 
     /// The places that could hold a layer, the main host first.
@@ -200,7 +222,12 @@ impl<'a> Context<'a> {
 
     /// A place as an index into the fleet; `None` for the main host.
     pub(crate) fn number(&self, place: &Candidate) -> Option<usize> {
-        self.fleet.devices.binary_search_by(|other| other.device.cmp(&place.device)).ok()
+        self.number_of(&place.device)
+    }
+
+    /// A device as an index into the fleet.
+    pub(crate) fn number_of(&self, device: &DeviceRef) -> Option<usize> {
+        self.fleet.devices.binary_search_by(|other| other.device.cmp(device)).ok()
     }
 
     /// Why a device cannot hold the layer at a place, where that is pinned to another one.

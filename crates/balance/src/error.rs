@@ -125,12 +125,6 @@ pub enum PlanError {
         /// How transfers are to be counted.
         transfers: Transfers,
     },
-    /// Pins are kept for one pipeline only.
-    #[error("{} are asked for together with pins, which are kept for one pipeline only", copies(.pipelines))]
-    PipelinesPinned {
-        /// How many pipelines are asked for.
-        pipelines: Pipelines,
-    },
     /// What passes is told behind another number of layers than there are.
     #[error("what passes is told behind {told} layers and there are {layers}")]
     Boundaries {

@@ -11,7 +11,7 @@ use crate::plan::{Stopped, StoppedBy};
 use crate::workload::{EngineRules, HostUse, PlanOptions};
 
 /// Devices that may be used, and those that may not.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Fleet {
     /// The pools' budgets.
     pub(crate) pools: Vec<u64>,

@@ -8,7 +8,7 @@ use crate::error::PlanError;
 use crate::workload::{EngineRules, Workload};
 
 /// The layers as every kind of buffer holds them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Items {
     /// The index of the first layer.
     pub(crate) first: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Items {
 }
 
 /// One footprint. Sums have one more entry than there are layers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Class {
     weights: Vec<u64>,
     kv: Vec<u64>,
@@ -116,6 +116,11 @@ impl Items {
     /// Takes away the cuts inside a range of places, and gives the whole pieces that it lies in.
     pub(crate) fn glue(&mut self, layers: &std::ops::Range<usize>) -> std::ops::Range<usize> {
         self.cuts.retain(|&cut| cut <= layers.start || cut >= layers.end);
+        self.pieces(layers)
+    }
+
+    /// The whole pieces that a range of places lies in.
+    pub(crate) fn pieces(&self, layers: &std::ops::Range<usize>) -> std::ops::Range<usize> {
         let start = self.cuts.iter().rev().find(|&&cut| cut <= layers.start);
         let end = self.cuts.iter().find(|&&cut| cut >= layers.end);
         start.copied().unwrap_or(0)..end.copied().unwrap_or(layers.end)
@@ -143,6 +148,12 @@ impl Items {
     /// The item of a fold that holds the layer at a place behind its start.
     pub(crate) fn item(&self, fold: &Fold, place: usize) -> usize {
         (self.cuts.partition_point(|&cut| cut <= place) - 1).saturating_sub(fold.from)
+    }
+
+    /// The items of a fold that hold whole pieces behind its start.
+    pub(crate) fn items_of(&self, fold: &Fold, pieces: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+        let start = self.item(fold, pieces.start);
+        start..self.item(fold, pieces.end.saturating_sub(1)) + 1
     }
 
     /// The layers of items `start..end` of a fold, and whether the head is among them.

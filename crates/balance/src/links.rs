@@ -14,7 +14,7 @@ use crate::core::ways::Uneven;
 const USUAL: LinkSpeed = default_link();
 
 /// The ways between nodes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Links<'a> {
     told: BTreeMap<(&'a NodeId, &'a NodeId), Way>,
     /// The node that everything passes.

@@ -14,7 +14,7 @@ use plimsoll_units::{DeviceRef, IdError};
 use crate::error::{PinProblem, PlanError};
 use crate::fleet::Fleet;
 use crate::items::Items;
-use crate::workload::{LayerRange, Pin, PlanOptions};
+use crate::workload::{LayerRange, Pin};
 
 /// `0-8=tower/CUDA0`: half open, as it is typed.
 impl fmt::Display for Pin {
@@ -102,46 +102,27 @@ pub(crate) struct Hull {
 /// What is pinned where.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pins {
-    /// In the order of the layers; no two share a piece.
+    /// What one pipeline has to keep: in the order of the layers, and no two share a piece.
     pub(crate) hulls: Vec<Hull>,
+    /// What is pinned in any pipeline: the same where there is only one; in the order of the layers.
+    pub(crate) anywhere: Vec<Hull>,
     /// More than any device can hold.
     pub(crate) too_heavy: u64,
 }
 
 impl Pins {
-    /// Checks what was pinned, and takes the layers of each device together.
+    /// Checks what was pinned in one pipeline, and makes the layers of each device one piece.
     pub(crate) fn new(
         snapshot: &ClusterSnapshot,
-        options: &PlanOptions,
+        pins: &[Pin],
         fleet: &Fleet,
         items: &mut Items,
         limit: usize,
     ) -> Result<Self, PlanError> {
-        if options.pins.is_empty() {
+        if pins.is_empty() {
             return Ok(Self::default());
         }
-        let mut by_device: BTreeMap<Option<usize>, Hull> = BTreeMap::new();
-        for pin in &options.pins {
-            let trouble = |problem| PlanError::Pin { pin: pin.clone(), problem };
-            let layers = places(pin, items).map_err(trouble)?;
-            let device = device(pin, snapshot, fleet).map_err(trouble)?;
-            let hull = by_device.entry(device).or_insert_with(|| Hull {
-                device,
-                layers: layers.clone(),
-                named: pin.clone(),
-            });
-            hull.layers = hull.layers.start.min(layers.start)..hull.layers.end.max(layers.end);
-            let named = &mut hull.named.layers;
-            *named =
-                LayerRange { start: named.start.min(pin.layers.start), end: named.end.max(pin.layers.end) };
-        }
-        if let Some(host) = by_device.get_mut(&None) {
-            // The host holds layers only as a prefix.
-            host.layers.start = 0;
-            host.named.layers.start = items.first;
-        }
-        let mut hulls: Vec<Hull> = by_device.into_values().collect();
-        hulls.sort_by_key(|hull| (hull.layers.start, hull.device));
+        let mut hulls = hulls(snapshot, pins, fleet, items)?;
         apart(&hulls, |before, _| PinProblem::Overlaps { other: before.named.clone() })?;
         for hull in &mut hulls {
             hull.layers = items.glue(&hull.layers);
@@ -151,18 +132,29 @@ impl Pins {
             start: items.index(at.start),
             end: items.index(at.end),
         })?;
-        let on_devices = hulls.iter().filter(|hull| hull.device.is_some());
-        if let Some(hull) = on_devices.clone().nth(limit) {
-            let problem = PinProblem::TooMany {
-                pinned: u64::try_from(on_devices.count()).unwrap_or(u64::MAX),
-                limit: u64::try_from(limit).unwrap_or(u64::MAX),
-            };
-            return Err(PlanError::Pin { pin: hull.named.clone(), problem });
+        let too_heavy = too_heavy(&hulls, fleet, items, limit)?;
+        Ok(Self { anywhere: hulls.clone(), hulls, too_heavy })
+    }
+
+    /// Checks what was pinned where every pipeline keeps only what is pinned to its own devices.
+    ///
+    /// Nothing has to be kept until it is known which devices these are: [`Context::pinning`](crate::context::Context::pinning).
+    pub(crate) fn in_any_pipeline(
+        snapshot: &ClusterSnapshot,
+        pins: &[Pin],
+        fleet: &Fleet,
+        items: &Items,
+        limit: usize,
+    ) -> Result<Self, PlanError> {
+        if pins.is_empty() {
+            return Ok(Self::default());
         }
-        let largest = fleet.devices.iter().map(|place| fleet.budget(place)).max().unwrap_or(0);
-        let too_heavy = items.heavier_than(largest, hulls.len());
-        let too_heavy = too_heavy.ok_or(PlanError::Overflow { what: "layers, charges and pinned layers" })?;
-        Ok(Self { hulls, too_heavy })
+        let mut anywhere = hulls(snapshot, pins, fleet, items)?;
+        for hull in &mut anywhere {
+            hull.layers = items.pieces(&hull.layers);
+        }
+        let too_heavy = too_heavy(&anywhere, fleet, items, limit)?;
+        Ok(Self { hulls: Vec::new(), anywhere, too_heavy })
     }
 
     /// What is pinned to devices, the main host not counted.
@@ -186,6 +178,11 @@ impl Pins {
         self.hulls.iter().find(|hull| hull.device == device)
     }
 
+    /// What a device has to hold in whatever pipeline it is.
+    pub(crate) fn in_its_pipeline(&self, device: usize) -> Option<&Hull> {
+        self.anywhere.iter().find(|hull| hull.device == Some(device))
+    }
+
     /// The pin because of which a device cannot hold a layer at this place.
     pub(crate) fn elsewhere(&self, device: Option<usize>, place: usize) -> Option<&Hull> {
         self.hulls.iter().find(|hull| hull.device != device && hull.layers.contains(&place))
@@ -195,6 +192,52 @@ impl Pins {
     pub(crate) fn allow_alone(&self, device: Option<usize>) -> bool {
         self.hulls.iter().all(|hull| hull.device == device)
     }
+}
+
+/// What is pinned to each device, in the order of the layers.
+fn hulls(
+    snapshot: &ClusterSnapshot,
+    pins: &[Pin],
+    fleet: &Fleet,
+    items: &Items,
+) -> Result<Vec<Hull>, PlanError> {
+    let mut by_device: BTreeMap<Option<usize>, Hull> = BTreeMap::new();
+    for pin in pins {
+        let trouble = |problem| PlanError::Pin { pin: pin.clone(), problem };
+        let layers = places(pin, items).map_err(trouble)?;
+        let device = device(pin, snapshot, fleet).map_err(trouble)?;
+        let hull = by_device.entry(device).or_insert_with(|| Hull {
+            device,
+            layers: layers.clone(),
+            named: pin.clone(),
+        });
+        hull.layers = hull.layers.start.min(layers.start)..hull.layers.end.max(layers.end);
+        let named = &mut hull.named.layers;
+        *named = LayerRange { start: named.start.min(pin.layers.start), end: named.end.max(pin.layers.end) };
+    }
+    if let Some(host) = by_device.get_mut(&None) {
+        // The host holds layers only as a prefix.
+        host.layers.start = 0;
+        host.named.layers.start = items.first;
+    }
+    let mut hulls: Vec<Hull> = by_device.into_values().collect();
+    hulls.sort_by_key(|hull| (hull.layers.start, hull.device));
+    Ok(hulls)
+}
+
+/// More than any device can hold, where no more devices have pins than may be used.
+fn too_heavy(hulls: &[Hull], fleet: &Fleet, items: &Items, limit: usize) -> Result<u64, PlanError> {
+    let on_devices = hulls.iter().filter(|hull| hull.device.is_some());
+    if let Some(hull) = on_devices.clone().nth(limit) {
+        let problem = PinProblem::TooMany {
+            pinned: u64::try_from(on_devices.count()).unwrap_or(u64::MAX),
+            limit: u64::try_from(limit).unwrap_or(u64::MAX),
+        };
+        return Err(PlanError::Pin { pin: hull.named.clone(), problem });
+    }
+    let largest = fleet.devices.iter().map(|place| fleet.budget(place)).max().unwrap_or(0);
+    let too_heavy = items.heavier_than(largest, hulls.len());
+    too_heavy.ok_or(PlanError::Overflow { what: "layers, charges and pinned layers" })
 }
 
 /// The places of the layers that a pin names.

@@ -101,7 +101,7 @@ fn host(context: &Context<'_>) -> Option<Certificate> {
 /// What is pinned to a device is larger than it.
 fn pinned(context: &Context<'_>) -> Option<Certificate> {
     let charges = &context.rules.charges;
-    context.pins.hulls.iter().find_map(|hull| {
+    context.pins.anywhere.iter().find_map(|hull| {
         let (place, beside) = match hull.device {
             Some(device) => (context.fleet.devices.get(device)?, context.least_charge()),
             None => {

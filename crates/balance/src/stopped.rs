@@ -14,7 +14,7 @@ pub(crate) fn of_plan(context: &Context<'_>, plan: &Assembled) -> Vec<Stopped> {
     for place in candidates(context) {
         let stage = plan.stages.iter().find(|s| s.device == place.device && (s.head || !s.layers.is_empty()));
         let (reason, short) = match stage {
-            Some(stage) => match next_layer(context, place, stage) {
+            Some(stage) => match next_layer(context, place, stage, &plan.stages) {
                 Some(reason) => reason,
                 None => continue,
             },
@@ -84,13 +84,19 @@ fn overfull(context: &Context<'_>, place: &Candidate) -> (StoppedBy, u64) {
 
 /// What would come next on a device that holds something: the piece behind its last layer, or, where there is none, the
 /// one before its first; `None` when it holds everything.
-fn next_layer(context: &Context<'_>, place: &Candidate, stage: &Stage) -> Option<(StoppedBy, u64)> {
+fn next_layer(
+    context: &Context<'_>,
+    place: &Candidate,
+    stage: &Stage,
+    stages: &[Stage],
+) -> Option<(StoppedBy, u64)> {
     let cuts = &context.items.cuts;
     let at = |index: u32| usize::try_from(index.saturating_sub(context.items.first)).unwrap_or(usize::MAX);
     let (start, end) = (at(stage.layers.start), at(stage.layers.end));
     let behind = cuts.windows(2).find(|cut| cut[0] >= end);
     let piece = behind.or_else(|| cuts.windows(2).rev().find(|cut| cut[1] <= start))?;
-    if let Some(reason) = context.pinned_elsewhere(context.number(place), piece[0]) {
+    let pinned = context.pinned_elsewhere(context.number(place), piece[0]);
+    if let Some(reason) = pinned.or_else(|| pinned_beside(context, piece[0], stage, stages)) {
         return Some((reason, 0));
     }
     let class = context.class(place.backend);
@@ -104,4 +110,15 @@ fn next_layer(context: &Context<'_>, place: &Candidate, stage: &Stage) -> Option
         ),
         _ => (StoppedBy::NotNeeded, 0),
     })
+}
+
+/// The pin of another device in the same of several pipelines, because of which a stage cannot hold the layer at a place.
+fn pinned_beside(context: &Context<'_>, place: usize, stage: &Stage, stages: &[Stage]) -> Option<StoppedBy> {
+    let others =
+        stages.iter().filter(|other| other.pipeline == stage.pipeline && other.device != stage.device);
+    let mut hulls = others
+        .filter_map(|other| context.number_of(&other.device))
+        .filter_map(|device| context.pins.in_its_pipeline(device));
+    let hull = hulls.find(|hull| hull.layers.contains(&place))?;
+    Some(StoppedBy::Pinned { index: context.items.index(place), device: hull.named.device.clone() })
 }

@@ -136,7 +136,8 @@ pub enum Strategy {
 
 /// Layers that must lie on one device.
 ///
-/// Several pins of one device are one: it holds everything from the first of their layers to the last.
+/// Several pins of one device are one: it holds everything from the first of their layers to the last. With several
+/// pipelines it does so in the one that it belongs to, and the others are free of its pins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pin {
     /// Where they must lie.
@@ -220,7 +221,7 @@ pub struct PlanOptions {
     pub caps: BTreeMap<DeviceRef, Bytes>,
     /// What to keep free on every pool, whatever the snapshot or the engine say.
     pub reserve: Option<Bytes>,
-    /// Layers that must lie on certain devices.
+    /// Layers that must lie on certain devices; where several copies run, each keeps the pins of its own devices.
     pub pins: Vec<Pin>,
     /// How many copies of the model run side by side.
     pub pipelines: Pipelines,

@@ -9,7 +9,7 @@ use kit::oracle::{Best, Run, every_plan_where};
 use kit::{device, device_ref, float, node, node_id, pool, snapshot};
 use plimsoll_balance::{
     Certificate, EngineRules, Finding, HostUse, Objective, Optimality, Pin, PinProblem, Plan, PlanError,
-    PlanOptions, StoppedBy, Strategy, Verdict, audit, plan,
+    PlanOptions, StoppedBy, Strategy, Transfers, Verdict, audit, plan,
 };
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, NodeStatus, Pool};
 use plimsoll_units::{Bytes, DeviceRef};
@@ -193,6 +193,39 @@ fn keeps_to_what_was_asked(instance: &Instance, asked: &Asked) -> Result<(), Tes
     Ok(())
 }
 
+/// The same where what passes is part of a stage's time.
+fn keeps_to_what_was_asked_with_transfers(instance: &Instance, asked: &Asked) -> Result<(), TestCaseError> {
+    let (snapshot, workload, rules) = (asked.snapshot(instance), instance.workload(), instance.rules());
+    let best =
+        every_plan_where(&asked.capped(instance), None, &|host, runs| asked.allows(instance, host, runs));
+    for (transfers, optimum) in [(Transfers::Overlapped, best.overlapped), (Transfers::Added, best.added)] {
+        let options = PlanOptions { transfers, ..asked.options(instance, Objective::Throughput) };
+        match (plan(&snapshot, &workload, &rules, &options), optimum) {
+            (Ok(plan), Some(optimum)) => {
+                prop_assert_eq!(audit(&plan, &snapshot, &workload, &rules, &options), Ok(()));
+                let value = plan.value.value.expect("it is told");
+                prop_assert!(close(value, optimum), "{transfers:?}: {value} and not {optimum}\n{plan:#?}");
+                prop_assert_eq!(plan.value.optimality, Optimality::Proven, "{:?}", transfers);
+            }
+            (Err(PlanError::DoesNotFit(refusal)), None) => {
+                let proven = matches!(refusal.verdict, Verdict::ProvenInfeasible(_));
+                prop_assert!(proven, "{transfers:?}: {refusal:?}");
+            }
+            (Err(PlanError::Pin { .. } | PlanError::NoDevices { .. }), None) => {}
+            (found, expected) => prop_assert!(false, "{transfers:?}: {found:#?} and not {expected:?}"),
+        }
+        for strategy in [Strategy::CapacityDescending, Strategy::GivenOrder] {
+            let options = PlanOptions { strategy, ..options.clone() };
+            let found = plan(&snapshot, &workload, &rules, &options);
+            if let Ok(plan) = &found {
+                prop_assert_eq!(audit(plan, &snapshot, &workload, &rules, &options), Ok(()));
+            }
+            in_one_order(&found, optimum)?;
+        }
+    }
+    Ok(())
+}
+
 /// A plan in one order is no better than the best of all, and nothing is said to be impossible that is not.
 fn in_one_order(found: &Result<Plan, PlanError>, optimum: Option<f64>) -> Result<(), TestCaseError> {
     match (found, optimum) {
@@ -275,7 +308,24 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 700, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn with_pins_and_transfers_the_best_plan_is_found_and_proven(instance in ordinary(6, 4), drawn in drawn()) {
+        keeps_to_what_was_asked_with_transfers(&instance, &Asked::new(&instance, drawn))?;
+    }
+
+    #[test]
+    fn with_pins_and_transfers_the_best_plan_around_a_host_is_found_and_proven(
+        instance in around_a_host(6, 3),
+        drawn in drawn(),
+    ) {
+        keeps_to_what_was_asked_with_transfers(&instance, &Asked::new(&instance, drawn))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn on_more_devices_a_plan_that_exists_is_never_excluded(dealt in dealt()) {

@@ -12,7 +12,9 @@ use plimsoll_balance::{
     PlanError, PlanOptions, Refusal, Strategy as Orders, Transfers, Verdict, audit, plan, price,
 };
 use plimsoll_cluster::{ClusterSnapshot, GpuBackend};
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::Index;
 
 fn asked(pipelines: Pipelines) -> PlanOptions {
     PlanOptions { objective: Objective::Throughput, pipelines, ..PlanOptions::default() }
@@ -35,8 +37,13 @@ fn made(instance: &Instance, options: &PlanOptions) -> Result<Result<Plan, Refus
 }
 
 /// The planner's answer is the best of all, and proven.
-fn finds_the_best(instance: &Instance, pipelines: Pipelines, best: Option<f64>) -> Result<(), TestCaseError> {
-    match (made(instance, &asked(pipelines))?, best) {
+fn finds_the_best(
+    instance: &Instance,
+    options: &PlanOptions,
+    best: Option<f64>,
+) -> Result<(), TestCaseError> {
+    let pipelines = options.pipelines;
+    match (made(instance, options)?, best) {
         (Ok(plan), Some(tokens)) => {
             let seconds = plan.value.value.expect("it is told");
             let best = 1.0 / tokens;
@@ -52,21 +59,56 @@ fn finds_the_best(instance: &Instance, pipelines: Pipelines, best: Option<f64>) 
                 "{pipelines:?}: {refusal:?}"
             );
             let too_few = matches!(refusal.verdict, Verdict::ProvenInfeasible(Certificate::Pipelines { .. }));
-            prop_assert!(too_few || refusal.short_bytes.get() > 0, "{pipelines:?}: {refusal:?}");
+            // No number of bytes lets two devices hold the same layers.
+            let pinned = !options.pins.is_empty();
+            prop_assert!(too_few || pinned || refusal.short_bytes.get() > 0, "{pipelines:?}: {refusal:?}");
         }
         (found, best) => prop_assert!(false, "{pipelines:?}: {found:#?} and not {best:?}"),
     }
     Ok(())
 }
 
-fn every_number(instance: &Instance) -> Result<(), TestCaseError> {
-    let best = most_tokens(instance);
-    for count in 1..=u32::try_from(instance.devices.len() + 1).expect("few") {
+fn every_number(instance: &Instance, pins: &[(usize, usize, usize)]) -> Result<(), TestCaseError> {
+    let best = most_tokens(instance, pins);
+    let asked = |pipelines| PlanOptions { pins: named(instance, pins), ..asked(pipelines) };
+    // One pipeline has to keep all pins at once, and says so where they exclude each other.
+    let first = if pins.is_empty() { 1 } else { 2 };
+    for count in first..=u32::try_from(instance.devices.len() + 1).expect("few") {
         let tokens = best.get(usize::try_from(count).expect("few")).copied().flatten();
-        finds_the_best(instance, exactly(count), tokens)?;
+        finds_the_best(instance, &asked(exactly(count)), tokens)?;
     }
     let tokens = best.iter().copied().flatten().max_by(f64::total_cmp);
-    finds_the_best(instance, Pipelines::Auto, tokens)
+    finds_the_best(instance, &asked(Pipelines::Auto), tokens)
+}
+
+/// Pins by the names of their devices.
+fn named(instance: &Instance, pins: &[(usize, usize, usize)]) -> Vec<Pin> {
+    let index = |n: usize| u32::try_from(n).expect("few");
+    let one = |&(device, start, end): &(usize, usize, usize)| Pin {
+        device: kit::device_ref(&format!("n{}", instance.devices[device].node), &format!("d{device}")),
+        layers: (index(start)..index(end)).into(),
+    };
+    pins.iter().map(one).collect()
+}
+
+/// Pins of devices of which something may be used, no more than may be used at all.
+fn pinned(instance: &Instance, drawn: &[(Index, Index, Index)]) -> Vec<(usize, usize, usize)> {
+    let layers = instance.layers.len();
+    let mut pins: Vec<(usize, usize, usize)> = Vec::new();
+    for (device, start, length) in drawn {
+        let (device, start) = (device.index(instance.devices.len()), start.index(layers));
+        let dev = instance.devices[device];
+        let room = instance.pools[dev.pool].min(dev.limit.unwrap_or(u64::MAX));
+        let mut used: Vec<usize> = pins.iter().map(|pin| pin.0).chain([device]).collect();
+        used.sort_unstable();
+        used.dedup();
+        if room > 0
+            && used.len() <= instance.max_devices.map_or(9, |most| usize::try_from(most).expect("few"))
+        {
+            pins.push((device, start, start + 1 + length.index((layers - start).min(3))));
+        }
+    }
+    pins
 }
 
 /// More room than in the plain instances, so that several copies fit often.
@@ -83,20 +125,32 @@ fn roomy(max_layers: usize, max_devices: usize) -> impl Strategy<Value = Instanc
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_best_division_of_four_devices_is_found_and_proven(instance in roomy(8, 4)) {
-        every_number(&instance)?;
+    fn the_best_division_of_four_devices_is_found_and_proven(instance in roomy(5, 4)) {
+        every_number(&instance, &[])?;
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 900, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_best_division_of_five_devices_is_found_and_proven(instance in roomy(5, 5)) {
-        every_number(&instance)?;
+    fn the_best_division_of_five_devices_is_found_and_proven(instance in roomy(4, 5)) {
+        every_number(&instance, &[])?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn with_pins_the_best_division_is_found_and_proven(
+        instance in roomy(5, 4),
+        drawn in vec((any::<Index>(), any::<Index>(), any::<Index>()), 1..=3),
+    ) {
+        every_number(&instance, &pinned(&instance, &drawn))?;
     }
 }
 
@@ -134,12 +188,21 @@ proptest! {
         }
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
-    fn on_more_devices_bounds_of_every_strategy_hold_for_every_plan(instance in roomy(10, 14)) {
+    fn on_more_devices_bounds_of_every_strategy_hold_for_every_plan(
+        instance in roomy(10, 14),
+        drawn in vec((any::<Index>(), any::<Index>(), any::<Index>()), 0..=2),
+    ) {
+        let pins = named(&instance, &pinned(&instance, &drawn));
         for pipelines in [Pipelines::Auto, exactly(2), exactly(3)] {
             let (mut values, mut bounds) = (Vec::new(), Vec::new());
             for strategy in [Orders::Portfolio, Orders::CapacityDescending, Orders::GivenOrder] {
-                match made(&instance, &PlanOptions { strategy, ..asked(pipelines) })? {
+                match made(&instance, &PlanOptions { strategy, pins: pins.clone(), ..asked(pipelines) })? {
                     Ok(plan) => {
                         values.push(plan.value.value.expect("it is told"));
                         bounds.push(plan.value.lower_bound.expect("it is told"));
@@ -194,6 +257,70 @@ fn two_pairs_of_cards_run_two_copies() {
     assert_eq!(first_of_each, [true, false, true, false]);
 }
 
+fn pin(text: &str) -> Pin {
+    text.parse().expect("a pin")
+}
+
+#[test]
+fn each_pipeline_keeps_the_pins_of_its_own_devices() {
+    let (snapshot, workload, rules) = (cards(&[60, 60, 60, 60]), layers(&[10; 10]), EngineRules::none());
+    // Both hold the first layers, so that they are never in one pipeline.
+    let pins = vec![pin("0-4=n1/CUDA0"), pin("1-3=n2/CUDA0"), pin("9-10=n0/CUDA0")];
+    for pipelines in [Pipelines::Auto, exactly(2)] {
+        let options = PlanOptions { pins: pins.clone(), ..asked(pipelines) };
+        let plan = plan(&snapshot, &workload, &rules, &options).expect("it fits");
+        assert_eq!(audit(&plan, &snapshot, &workload, &rules, &options), Ok(()));
+        assert_eq!((plan.value.value, plan.value.optimality), (Some(0.25), Optimality::Proven));
+        let first_ones: Vec<_> = plan.pipelines().map(|p| p.stages[0].device.to_string()).collect();
+        assert_eq!(first_ones, ["n1/CUDA0", "n2/CUDA0"]);
+    }
+    // In one pipeline they exclude each other.
+    let options = PlanOptions { pins: pins.clone(), ..asked(Pipelines::One) };
+    assert!(matches!(plan(&snapshot, &workload, &rules, &options), Err(PlanError::Pin { .. })));
+    // With one more, the layers behind these three first stages have not enough devices.
+    let pins = [pins, vec![pin("0-1=n3/CUDA0")]].concat();
+    let options = PlanOptions { pins, ..asked(exactly(2)) };
+    let Err(PlanError::DoesNotFit(refusal)) = plan(&snapshot, &workload, &rules, &options) else {
+        panic!("it does not fit");
+    };
+    assert_eq!(refusal.verdict, Verdict::ProvenInfeasible(Certificate::Searched { devices: 4 }));
+}
+
+#[test]
+fn a_pipeline_that_breaks_a_pin_is_noticed() {
+    let (snapshot, workload, rules) = (cards(&[60, 60, 60, 60]), layers(&[10; 10]), EngineRules::none());
+    let plan = plan(&snapshot, &workload, &rules, &asked(exactly(2))).expect("it fits");
+    // Another pipeline's device holds these layers as well, which is no help.
+    let elsewhere = plan.stages[1].device.clone();
+    let pin = Pin { device: elsewhere.clone(), layers: (0..2).into() };
+    let options = PlanOptions { pins: vec![pin], ..asked(exactly(2)) };
+    let findings = audit(&plan, &snapshot, &workload, &rules, &options).expect_err("it lies elsewhere");
+    assert_eq!(findings, [Finding::Pinned { device: elsewhere, start: 0, end: 2 }]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn on_more_devices_every_pipeline_keeps_its_pins(
+        instance in roomy(9, 12),
+        drawn in vec((any::<Index>(), any::<Index>(), any::<Index>()), 1..=4),
+        shared: bool,
+    ) {
+        let mut instance = instance;
+        if shared && instance.devices.len() > 1 {
+            instance.devices[1].pool = instance.devices[0].pool;
+            instance.devices[1].node = instance.devices[0].node;
+        }
+        let pins = named(&instance, &pinned(&instance, &drawn));
+        for pipelines in [Pipelines::Auto, exactly(2)] {
+            let options = PlanOptions { pins: pins.clone(), ..asked(pipelines) };
+            // The auditor looks for every pin.
+            let _ = made(&instance, &options)?;
+        }
+    }
+}
+
 #[test]
 fn one_copy_is_taken_where_several_are_no_better() {
     let (snapshot, workload, rules) = (cards(&[60, 60, 60, 60]), layers(&[10; 8]), EngineRules::none());
@@ -223,12 +350,6 @@ fn what_does_not_go_with_pipelines_is_named() {
     assert_eq!(
         why(&rules, &added),
         "2 pipelines are asked for together with transfers added, which are counted for one pipeline only"
-    );
-    let pins = vec![Pin { device: kit::device_ref("n0", "CUDA0"), layers: (0..1).into() }];
-    let pinned = PlanOptions { pins, ..asked(Pipelines::Auto) };
-    assert_eq!(
-        why(&rules, &pinned),
-        "several pipelines are asked for together with pins, which are kept for one pipeline only"
     );
     let one = PlanOptions { objective: Objective::Latency, ..asked(exactly(1)) };
     assert_eq!(plan(&snapshot, &workload, &rules, &one).expect("one is one").pipelines().count(), 1);

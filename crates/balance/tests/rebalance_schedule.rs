@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use kit::instance::Instance;
-use kit::instance::even::{around_a_host, ordinary};
+use kit::instance::{around_a_host, ordinary};
 use kit::moves::{Random, Scene};
 use kit::world::{Part, World, parts};
 use plimsoll_balance::{
@@ -293,7 +293,7 @@ fn moves_are_set_aside_only_where_no_order_works() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let instances = ordinary(8, 4);
     let (mut direct, mut detours) = (0, 0);
-    for seed in 1..=4000 {
+    for seed in 1..=2_000 {
         let instance = instances.new_tree(&mut runner).expect("it is drawn").current();
         match detours_only_where_needed(&instance, seed).unwrap_or_else(|e| panic!("{seed}: {e}")) {
             Some(true) => direct += 1,
@@ -301,5 +301,5 @@ fn moves_are_set_aside_only_where_no_order_works() {
             None => {}
         }
     }
-    assert!(direct > 200 && detours > 20, "{direct} direct, {detours} not");
+    assert!(direct > 100 && detours > 10, "{direct} direct, {detours} not");
 }

@@ -305,7 +305,11 @@ impl Case<'_> {
                 StoppedBy::Pinned { index, device } => {
                     let pinned = self.options.pins.iter().any(|pin| pin.device == *device);
                     let mut stages = self.plan.stages.iter().filter(|s| s.device == *device);
-                    pinned && *device != stopped.device && stages.any(|s| s.layers.contains(index))
+                    pinned
+                        && *device != stopped.device
+                        && stages.any(|s| {
+                            s.layers.contains(index) && stage.is_none_or(|own| own.pipeline == s.pipeline)
+                        })
                 }
                 _ if stage.is_some() => false,
                 StoppedBy::Drained => node.is_some_and(|n| n.drained),

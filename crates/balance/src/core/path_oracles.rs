@@ -274,8 +274,8 @@ fn lead(problem: &Problem, seed: u64) -> f64 {
 
 #[test]
 fn the_smallest_largest_stage_with_transfers_is_the_one_of_a_full_search() {
-    for seed in 0..2_400 {
-        let problem = small(seed);
+    for seed in 0..2_000_u64 {
+        let problem = if seed.is_multiple_of(8) { drawn(seed, 6, 6) } else { drawn(seed, 8, 4) };
         let lead = lead(&problem, seed);
         let every = Every::run(&problem, lead, false);
         for how in BOTH {
@@ -352,9 +352,9 @@ fn fleet(seed: u64, items: usize, slots: usize, slack: usize) -> Problem {
 
 #[test]
 fn with_the_first_slots_of_the_linear_programme_sums_are_hardly_larger_than_with_all() {
-    let settings = [(60, 60, 3), (120, 80, 3), (100, 120, 5), (200, 100, 4), (80, 150, 6), (300, 60, 2)];
+    let settings = [(40, 40, 3), (50, 40, 3), (40, 60, 5), (60, 50, 4), (30, 70, 6), (80, 40, 2)];
     let mut larger = 0;
-    for seed in 0..96 {
+    for seed in 0..18 {
         let (items, slots, slack) = settings[usize::try_from(seed % 6).unwrap()];
         let problem = fleet(seed, items, slots, slack);
         let full = sum::of_all_slots(&problem);
@@ -367,5 +367,5 @@ fn with_the_first_slots_of_the_linear_programme_sums_are_hardly_larger_than_with
         assert!(value <= full * (1.0 + 1e-9), "{seed}: {value} {full} {}", value / full);
         assert!(solved.lower <= value, "{seed}");
     }
-    assert!(larger <= 12, "{larger} of 96 are larger");
+    assert!(larger <= 3, "{larger} of 18 are larger");
 }

@@ -89,7 +89,9 @@ impl<'a> Divided<'a> {
             }
             return;
         }
-        self.put(unit + 1, count, seconds, masks, visit);
+        if !self.team.units[unit].pinned {
+            self.put(unit + 1, count, seconds, masks, visit);
+        }
         let used: u32 = masks.iter().map(|mask| mask.count_ones()).sum();
         if usize::try_from(used).is_ok_and(|used| used >= self.team.context.limit) {
             return;

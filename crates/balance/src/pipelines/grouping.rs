@@ -45,11 +45,19 @@ impl Groups {
     fn dealt(team: &Team<'_>, count: usize) -> Self {
         let mut order: Vec<usize> = (0..team.units.len()).collect();
         order.sort_by_key(|&unit| (u64::MAX - team.units[unit].room, unit));
+        if order.len() > team.context.limit {
+            // What has pins is in a group.
+            order.sort_by_key(|&unit| !team.units[unit].pinned);
+        }
         let bench = order.split_off(order.len().min(team.context.limit));
         let mut groups: Vec<Vec<usize>> = vec![Vec::new(); count];
         let mut rooms = vec![0_u128; count];
         for unit in order {
-            let least = (0..count).min_by_key(|&group| (rooms[group], group)).unwrap_or(0);
+            let parted = |group: &Vec<usize>| {
+                team.units[unit].pinned && !team.go_together(&[group.as_slice(), &[unit]].concat())
+            };
+            let least = (0..count).min_by_key(|&group| (parted(&groups[group]), rooms[group], group));
+            let least = least.unwrap_or(0);
             rooms[least] += u128::from(team.units[unit].room);
             team.insert(&mut groups[least], unit);
         }
@@ -88,6 +96,9 @@ impl Groups {
         let back = self.groups[to].get(pick).copied();
         let full = from == count && self.used() >= team.context.limit;
         if (back.is_none() && full) || back.is_some_and(|back| team.alike(unit, back)) {
+            return false;
+        }
+        if from == count && back.is_some_and(|back| team.units[back].pinned) {
             return false;
         }
         let changed = |group: &[usize], out: Option<usize>, coming: Option<usize>| {
@@ -163,11 +174,22 @@ impl Groups {
         self.groups.iter().map(|group| group.len().saturating_pow(2)).fold(0, usize::saturating_add)
     }
 
+    /// Whether every unit with pins is in a group that fits.
+    fn keeps_pins(&self, team: &Team<'_>) -> bool {
+        let groups = self.groups.iter().zip(&self.scores).filter(|(_, score)| score.short > 0);
+        groups.flat_map(|(group, _)| group).all(|&unit| !team.units[unit].pinned)
+    }
+
     /// What the devices of each group hold, of those that fit; in whatever order is best where that is not too much.
+    /// Nothing where a group does not fit that has pins.
     fn finished(self, team: &Team<'_>) -> Vec<Line> {
         let free = self.weight() <= SOLVED;
         let line = |group: &Vec<usize>| if free { team.line(group) } else { team.line_in_order(group) };
-        self.groups.iter().filter_map(line).collect()
+        let pinned = |group: &Vec<usize>| group.iter().any(|&unit| team.units[unit].pinned);
+        let lines = self.groups.iter().map(|group| (line(group), pinned(group)));
+        let kept: Option<Vec<Option<Line>>> =
+            lines.map(|(line, pinned)| if line.is_none() && pinned { None } else { Some(line) }).collect();
+        kept.unwrap_or_default().into_iter().flatten().collect()
     }
 }
 
@@ -203,9 +225,12 @@ fn tries(team: &Team<'_>, count: usize, searches: usize, each: usize) -> usize {
     team.units.len().saturating_mul(each).min(most).max(16)
 }
 
-/// The better one first: what fits, then what is fast, then fewer groups.
-fn rank(groups: &mut [Groups]) {
-    let key = |groups: &Groups| (groups.fitting() < groups.groups.len().min(2), groups.total().1);
+/// The better one first: what keeps pins, what fits, then what is fast, then fewer groups.
+fn rank(team: &Team<'_>, groups: &mut [Groups]) {
+    let key = |groups: &Groups| {
+        let fits = groups.fitting() >= groups.groups.len().min(2);
+        ((!groups.keeps_pins(team), !fits), groups.total().1)
+    };
     groups.sort_by(|a, b| {
         let ((a_short, a_rate), (b_short, b_rate)) = (key(a), key(b));
         a_short.cmp(&b_short).then(b_rate.total_cmp(&a_rate)).then(a.groups.len().cmp(&b.groups.len()))
@@ -234,7 +259,7 @@ fn improved(team: &Team<'_>, start: &Groups, finalists: usize) -> Vec<Groups> {
         groups
     });
     let mut ends: Vec<Groups> = drawn.collect();
-    rank(&mut ends);
+    rank(team, &mut ends);
     ends
 }
 
@@ -249,7 +274,7 @@ fn up_to(team: &Team<'_>, most: usize) -> Vec<Line> {
         for groups in &mut all {
             groups.improve(team, tries(team, groups.groups.len(), searches, each), seed);
         }
-        rank(&mut all);
+        rank(team, &mut all);
         all.truncate(all.len().div_ceil(2));
         each *= 2;
         seed += 1;
@@ -257,7 +282,7 @@ fn up_to(team: &Team<'_>, most: usize) -> Vec<Line> {
     let finalists = all.len();
     let mut ends: Vec<Groups> =
         all.iter().filter_map(|start| improved(team, start, finalists).into_iter().next()).collect();
-    rank(&mut ends);
+    rank(team, &mut ends);
     if ends.iter().map(Groups::weight).sum::<usize>() > SOLVED {
         ends.truncate(1);
     }

@@ -4,11 +4,14 @@
 //! counts. A few devices are divided in every way there is. More of them are dealt out by their room, the least loaded
 //! group first, for every number of groups that may fit; then devices move and change places between groups while the
 //! sum does not fall, and at the end every group is solved in whatever order is best.
+//!
+//! A device with pins is in some group, and holds there what is pinned to it; other groups are free of its pins.
 
 mod every;
 mod grouping;
 mod limits;
 mod team;
+mod view;
 
 use crate::assemble::{Assembled, Draft};
 use crate::context::Context;
@@ -69,9 +72,6 @@ pub(crate) fn check(rules: &EngineRules, options: &PlanOptions) -> Result<(), Pl
     if options.transfers != Transfers::Apart {
         return Err(PlanError::PipelinesTransfers { pipelines, transfers: options.transfers });
     }
-    if !options.pins.is_empty() {
-        return Err(PlanError::PipelinesPinned { pipelines });
-    }
     Ok(())
 }
 
@@ -79,8 +79,7 @@ pub(crate) fn check(rules: &EngineRules, options: &PlanOptions) -> Result<(), Pl
 pub(crate) fn run<'a>(context: &'a Context<'a>) -> (Option<Assembled>, Search<'a>) {
     match context.options.pipelines {
         Pipelines::Auto => {
-            let mut one = Search::run(context);
-            let best = one.best();
+            let (best, mut one) = one_pipeline(context);
             let most = most_that_fit(context);
             if most < 2 {
                 return (best, one);
@@ -108,6 +107,22 @@ pub(crate) fn run<'a>(context: &'a Context<'a>) -> (Option<Assembled>, Search<'a
             (found.best, none)
         }
     }
+}
+
+/// The best plan with one pipeline, which keeps all that is pinned.
+fn one_pipeline<'a>(context: &'a Context<'a>) -> (Option<Assembled>, Search<'a>) {
+    let pinned: Vec<usize> = context.pins.anywhere.iter().filter_map(|hull| hull.device).collect();
+    if pinned.is_empty() {
+        let mut search = Search::run(context);
+        return (search.best(), search);
+    }
+    let mut none = Search::new(context);
+    // What is pinned to several devices may go together in several pipelines only.
+    let Ok(together) = context.pinning(&pinned) else { return (None, none) };
+    let mut search = Search::run(&together);
+    none.lower = search.lower;
+    none.short = search.short;
+    (search.best(), none)
 }
 
 /// One pipeline where it is as good as several.

@@ -280,7 +280,8 @@ impl<'a> Finder<'a> {
             }
             Objective::Latency => {
                 let groups = self.groups(devices);
-                let streams = stream::Streams::new(line, &self.context.hops, &groups, limit);
+                let streams =
+                    stream::Streams::new(line, self.context.hops_from(cut.fold.from), &groups, limit);
                 streams.least(0.0).map(|found| found.seconds + cut.pace)
             }
         }
@@ -363,7 +364,8 @@ impl<'a> Finder<'a> {
             }
             Objective::Latency => {
                 let groups = self.groups(devices);
-                let streams = stream::Streams::new(line, &self.context.hops, &groups, limit);
+                let streams =
+                    stream::Streams::new(line, self.context.hops_from(cut.fold.from), &groups, limit);
                 return streams.within(bound - cut.pace).map(|ends| (ends, false));
             }
         };

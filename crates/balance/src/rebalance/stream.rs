@@ -15,7 +15,8 @@ const STATES: usize = 4_000_000;
 #[derive(Debug)]
 pub(crate) struct Streams<'a> {
     line: Line<'a>,
-    hops: &'a Hops,
+    /// What steps from group to group cost behind each item.
+    hops: Hops,
     groups: Vec<usize>,
     /// Which slots of the line given are tried.
     tried: Vec<usize>,
@@ -52,7 +53,7 @@ const NOBODY: usize = usize::MAX;
 impl<'a> Streams<'a> {
     /// Where no more than `limit` slots may be used, used ones are counted; where that is too much work, only so many
     /// slots are tried, those that hold something already first.
-    pub(crate) fn new(line: &Line<'a>, hops: &'a Hops, groups: &[usize], limit: usize) -> Self {
+    pub(crate) fn new(line: &Line<'a>, hops: Hops, groups: &[usize], limit: usize) -> Self {
         let all = line.seats.len();
         let mut tried: Vec<usize> = (0..all).collect();
         let states = all.saturating_mul(line.items).saturating_mul(limit.min(all));
@@ -69,6 +70,16 @@ impl<'a> Streams<'a> {
         let groups = tried.iter().map(|&at| groups[at]).collect();
         let levels = if counted { limit } else { 1 };
         Self { line: Line { seats, items: line.items }, hops, groups, tried, all, levels, counted }
+    }
+
+    /// From one group to another where so many items have been placed.
+    fn hop(&self, from: usize, to: usize, boundary: usize) -> f64 {
+        self.hops.way(from, to, false).seconds(self.hops.beyond(boundary))
+    }
+
+    /// Into the group that holds the first item.
+    fn first_hop(&self, to: usize) -> f64 {
+        self.hops.through.map_or(0.0, |main| self.hop(main, to, 0))
     }
 
     /// The smallest sum of seconds and `price` for every byte that has to be sent; `None` when nothing fits.
@@ -124,11 +135,11 @@ impl<'a> Streams<'a> {
     fn arrivals(&self, group: usize, from: &[Reached], first: bool) -> Vec<(f64, usize)> {
         let arrival = |start: usize| {
             if start == 0 {
-                return (if first { self.hops.first_hop(group) } else { f64::INFINITY }, NOBODY);
+                return (if first { self.first_hop(group) } else { f64::INFINITY }, NOBODY);
             }
             let ways = from.iter().map(|reached| {
                 let (cost, slot) = reached.least[start];
-                (cost + self.hops.seconds(reached.group, group), slot)
+                (cost + self.hop(reached.group, group, start), slot)
             });
             ways.fold((f64::INFINITY, NOBODY), |a, b| if b.0 < a.0 { b } else { a })
         };
@@ -216,8 +227,8 @@ impl<'a> Streams<'a> {
             if start < end {
                 let group = self.groups[at];
                 sum += match previous {
-                    Some(from) => self.hops.seconds(from, group),
-                    None => self.hops.first_hop(group),
+                    Some(from) => self.hop(from, group, start),
+                    None => self.first_hop(group),
                 };
                 sum += self.line.cost(at, start, end);
                 previous = Some(group);
@@ -266,11 +277,12 @@ impl<'a> Streams<'a> {
     fn dear(&self) -> f64 {
         let all = (0..self.line.seats.len()).map(|at| self.line.cost(at, 0, self.line.items)).sum::<f64>();
         let hops = self.groups.len() + 1;
+        let beyond = (0..=self.line.items).map(|boundary| self.hops.beyond(boundary)).fold(0.0, f64::max);
         let longest = self
             .groups
             .iter()
             .flat_map(|&a| self.groups.iter().map(move |&b| (a, b)))
-            .map(|(a, b)| self.hops.seconds(a, b))
+            .map(|(a, b)| self.hops.way(a, b, false).seconds(beyond))
             .fold(0.0, f64::max);
         (all + longest * as_f64(u64::try_from(hops).unwrap_or(u64::MAX))).max(1e-9)
     }

@@ -31,7 +31,8 @@ impl Search<'_> {
     /// The ways to use the devices of one pool.
     pub(super) fn ways(&self, posed: &Posed, pool: &[usize]) -> Vec<Choice> {
         let pins = &self.context.pins;
-        let pinned: Vec<usize> = pool.iter().copied().filter(|&d| pins.of(Some(d)).is_some()).collect();
+        let pinned: Vec<usize> =
+            pool.iter().copied().filter(|&device| pins.in_its_pipeline(device).is_some()).collect();
         if pinned.len() < 2 {
             let usable = if pinned.is_empty() { pool } else { &pinned[..] };
             return usable.iter().map(|&device| vec![(device, u64::MAX)]).collect();
@@ -43,9 +44,11 @@ impl Search<'_> {
         let least = |device: usize| {
             let place = posed.devices.iter().position(|&d| d == device);
             let slot = place.and_then(|place| posed.problem.slots.get(place));
-            let item = pins.of(Some(device)).map(|hull| context.items.item(&posed.fold, hull.layers.start));
-            let load =
-                slot.zip(item).map_or(0, |(slot, item)| posed.problem.chain(slot).load(item, item + 1));
+            let hull = pins.in_its_pipeline(device);
+            let items = hull.map(|hull| context.items.items_of(&posed.fold, &hull.layers));
+            let load = slot
+                .zip(items)
+                .map_or(0, |(slot, items)| posed.problem.chain(slot).load(items.start, items.end));
             let shared = context.class(devices[device].backend).each_device;
             load.saturating_add(shared).saturating_add(each.get())
         };

@@ -286,17 +286,24 @@ fn weigh(scene: &Scene, host: usize, runs: &Runs, objective: Objective) -> Optio
         }
     }
     let count = u32::try_from(used.iter().filter(|u| u.2).count()).expect("few");
-    let link = |a: usize, b: usize| {
+    let link = |a: usize, b: usize, place: usize| {
         if a == b {
             return 0.0;
         }
         let told = instance.links.iter().find(|l| (l.0, l.1) == (a.min(b), a.max(b))).expect("it is told");
-        float(told.3) + float(instance.activation) / float(told.2)
+        let behind = instance.boundaries.as_ref().filter(|_| place > 0).map(|told| told[place - 1]);
+        float(told.3) + float(behind.unwrap_or(instance.activation)) / float(told.2)
     };
-    let hop = |a: usize, b: usize| {
-        if instance.host.is_some() && a != b { link(a, 0) + link(0, b) } else { link(a, b) }
+    let hop = |a: usize, b: usize, place: usize| {
+        if instance.host.is_some() && a != b {
+            link(a, 0, place) + link(0, b, place)
+        } else {
+            link(a, b, place)
+        }
     };
-    let hops: f64 = used.windows(2).map(|pair| hop(pair[0].0.node, pair[1].0.node)).sum();
+    let later = if instance.host.is_some() { &runs[..] } else { &runs[1..] };
+    let pairs = used.windows(2).zip(later);
+    let hops: f64 = pairs.map(|(pair, run)| hop(pair[0].0.node, pair[1].0.node, run.1)).sum();
     let value = match objective {
         Objective::Fit => f64::from(count),
         Objective::Balanced => share,
