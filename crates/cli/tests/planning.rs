@@ -386,6 +386,17 @@ fn a_plan_outlives_a_machine_that_was_taken_away_but_not_all_of_them() {
 }
 
 #[test]
+fn a_model_without_layers_is_no_model() {
+    let folder = Folder::new("nothing");
+    let model = folder.file("nothing.toml", "layers = []\n");
+    for args in
+        [&["plan", &model, "--cluster", HOME][..], &["fit", &model, "--cluster", HOME], &["inspect", &model]]
+    {
+        assert!(ends(2, args).1.contains("has no layers"));
+    }
+}
+
+#[test]
 fn a_list_without_context_fits_with_any() {
     let text =
         one_line(&succeeds(&["fit", "examples/forty-layers.toml", "--cluster", "examples/five-nodes.toml"]));
