@@ -245,7 +245,7 @@ pub(crate) struct LookArgs {
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
     /// Look this often (500ms, 5s, 1m). On Linux also when the kernel tells of a device.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_interval)]
     pub(crate) interval: Duration,
 }
 
@@ -409,6 +409,15 @@ fn parse_pipelines(text: &str) -> Result<Pipelines, String> {
             .parse()
             .map(Pipelines::Exactly)
             .map_err(|_| format!("'{number}' is neither a number of copies from 1 on nor auto")),
+    }
+}
+
+/// A time between two looks: without one a core would do nothing else.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_millis(100);
+    match parse_time(text)? {
+        time if time < LEAST => Err(format!("'{text}' is too short; at least 100ms lie between two looks")),
+        time => Ok(time),
     }
 }
 

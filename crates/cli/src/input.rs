@@ -17,7 +17,11 @@ use crate::look;
 
 /// Reads the header of a model.
 pub(crate) fn open_model(path: &Path) -> Result<ModelSpec, Failure> {
-    plimsoll::model::open(path).map_err(Failure::input)
+    let model = plimsoll::model::open(path).map_err(Failure::input)?;
+    match model.layer_count() {
+        0 => Err(Failure::Input(format!("{} has no layers", path.display()))),
+        _ => Ok(model),
+    }
 }
 
 /// Reads a saved plan.

@@ -65,8 +65,19 @@ fn failure(error: MoveError, args: &RebalanceArgs, cli: &Cli) -> Failure {
         MoveError::Rebalance(RebalanceError::Plan(error @ PlanError::Pin { .. })) => {
             refusal::excluded(&error.to_string(), cli.json)
         }
-        error @ MoveError::Rebalance(RebalanceError::UnknownDevice { .. }) if args.cluster.is_none() => {
-            Failure::Input(format!("{error}: this machine was looked at, --cluster names others"))
+        MoveError::Rebalance(RebalanceError::UnknownDevice { device, .. }) => {
+            let plan = args.plan.display();
+            Failure::Input(match &args.cluster {
+                Some(cluster) => format!(
+                    "{plan} uses {device}, and {} has none of its devices: nothing is left to move from, so make a new \
+                     plan",
+                    cluster.display()
+                ),
+                None => format!(
+                    "{plan} uses {device}, and this machine has none of its devices: name the plan's machines with \
+                     --cluster"
+                ),
+            })
         }
         error => Failure::input(error),
     }

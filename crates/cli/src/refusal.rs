@@ -100,6 +100,9 @@ impl Told<'_> {
                 format!("--cache-type-k {to} --cache-type-v {to} (takes {frees} less)")
             }
             Change::Unpin => "without --pin".to_owned(),
+            Change::Uncap => "without --cap".to_owned(),
+            Change::Devices { to } => format!("--max-devices {to}"),
+            Change::Pipelines { to } => format!("--pipelines {to}"),
             Change::AddDevice { memory } => {
                 format!("one more device with {} (what stays free of it included)", memory.scaled())
             }

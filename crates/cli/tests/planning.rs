@@ -369,6 +369,42 @@ note: an rpc server asks nobody for a password: run it only on a network you
 }
 
 #[test]
+fn a_plan_outlives_a_machine_that_was_taken_away_but_not_all_of_them() {
+    let folder = Folder::new("unplugged");
+    let node =
+        |id: &str| format!("[[node]]\nid = \"{id}\"\n[[node.device]]\nid = \"g\"\nmemory = \"30GB\"\n");
+    let model = folder.file("model.toml", "layers = [ { count = 4, bytes = \"10GB\" } ]\n");
+    let both = folder.file("both.toml", &(node("a") + &node("b")));
+    let other = folder.file("other.toml", &(node("b") + &node("c")));
+    let (strange, plan) = (folder.file("strange.toml", &node("c")), folder.path("plan.json"));
+    succeeds(&["plan", &model, "--cluster", &both, "--objective", "balanced", "--out", &plan]);
+    let text = one_line(&succeeds(&["rebalance", &plan, "--cluster", &other]));
+    assert!(text.contains("a/g may not be used: there is no such node"), "{text}");
+    assert!(text.contains("moves 20.0 GB of 40.0 GB, 20.0 GB of them loaded anew"), "{text}");
+    let (_, stderr) = ends(2, &["rebalance", &plan, "--cluster", &strange]);
+    assert!(one_line(&stderr).contains("has none of its devices"), "{stderr}");
+}
+
+#[test]
+fn a_model_without_layers_is_no_model() {
+    let folder = Folder::new("nothing");
+    let model = folder.file("nothing.toml", "layers = []\n");
+    for args in
+        [&["plan", &model, "--cluster", HOME][..], &["fit", &model, "--cluster", HOME], &["inspect", &model]]
+    {
+        assert!(ends(2, args).1.contains("has no layers"));
+    }
+}
+
+#[test]
+fn a_list_without_context_fits_with_any() {
+    let text =
+        one_line(&succeeds(&["fit", "examples/forty-layers.toml", "--cluster", "examples/five-nodes.toml"]));
+    assert!(text.contains("any context fits on examples/five-nodes.toml"), "{text}");
+    assert!(!text.contains("4096"), "{text}");
+}
+
+#[test]
 fn a_plan_for_which_there_is_no_room_left_is_not_moved() {
     let folder = Folder::new("stuck");
     let plan = folder.path("plan.json");

@@ -47,6 +47,18 @@ fn a_line_of_json_is_a_whole_record() {
 }
 
 #[test]
+fn an_interval_is_long_enough_to_do_something_else() {
+    for short in ["0s", "99ms"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+            .args(["watch", "--interval", short])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{short}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains("at least 100ms"));
+    }
+}
+
+#[test]
 fn an_interval_is_a_time() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(["watch", "--interval", "often"]).output().unwrap();

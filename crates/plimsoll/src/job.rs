@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use plimsoll_balance::{
-    Amount, EngineRules, Finding, Objective, Placement, Plan, PlanError, PlanOptions, Refusal, Workload,
-    audit, plan, price,
+    Amount, EngineRules, Finding, Objective, Placement, Plan, PlanError, PlanOptions, Refusal, Transfers,
+    Workload, audit, plan, price,
 };
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node};
 use plimsoll_export::llama_cpp::{self, Blocks, Command, ExportError, ModelFacts};
@@ -238,7 +238,12 @@ impl<'a> Job<'a> {
     /// Whether some plan exists, whatever its speed. Input errors are errors, refusals are not.
     pub(crate) fn fits_as_it_is(&self) -> Result<bool, JobError> {
         let prepared = self.prepare(Bytes::ZERO)?;
-        let options = PlanOptions { objective: Objective::Fit, ..self.options.clone() };
+        // Times do not matter, and several copies are for one objective only.
+        let objective = match self.options.pipelines.may_be_several() {
+            true => self.options.objective,
+            false => Objective::Fit,
+        };
+        let options = PlanOptions { objective, transfers: Transfers::default(), ..self.options.clone() };
         match self.plan_prepared(&prepared, &options) {
             Ok(_) => Ok(true),
             Err(PlanError::DoesNotFit(_)) => Ok(false),

@@ -1,12 +1,12 @@
 //! From a saved plan to a better one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_balance::{PlanError, Rebalance, RebalanceError, RebalanceOptions, Refusal, rebalance_plan};
 use plimsoll_cluster::ClusterSnapshot;
 use plimsoll_export::llama_cpp::{Command, ExportError};
 use plimsoll_export::{FormatError, PlanFile};
-use plimsoll_units::{Bytes, NodeId, PoolId};
+use plimsoll_units::{Bytes, DeviceRef, NodeId, PoolId};
 
 use crate::job::Planned;
 
@@ -50,6 +50,9 @@ impl MoveError {
 
 /// From a saved plan to one that is almost as good as the best in its order of devices, with few bytes moved.
 ///
+/// Devices of the plan that the cluster no longer has are lost, and what they held is loaded again; where it has none of
+/// them, the plan was made for another cluster.
+///
 /// # Errors
 ///
 /// The file holds words without a meaning, the plan was made for other devices, or nothing fits any more.
@@ -59,6 +62,7 @@ pub fn rebalance(
     options: &RebalanceOptions,
 ) -> Result<Rebalanced, MoveError> {
     let (workload, rules, asked) = (file.workload()?, file.rules()?, file.options()?);
+    let options = &with_lost(options, file, snapshot);
     let rebalance = rebalance_plan(&file.plan()?, snapshot, &workload, &rules, &asked, options)?;
     let planned = Planned::instead_of(file, rebalance.target.clone())?;
     let command = match file.model_path() {
@@ -71,6 +75,21 @@ pub fn rebalance(
         layers.chain([footprint.input_bytes, footprint.head_bytes])
     });
     Ok(Rebalanced { total: Bytes::saturating_sum(parts), rebalance, planned, command })
+}
+
+/// The options with those devices of the plan as lost that the cluster does not have, unless that is all of them.
+fn with_lost(options: &RebalanceOptions, file: &PlanFile, snapshot: &ClusterSnapshot) -> RebalanceOptions {
+    let known = |device: &DeviceRef| {
+        snapshot.node(&device.node).and_then(|node| node.device(&device.device)).is_some()
+    };
+    let devices =
+        file.stages.iter().map(|stage| DeviceRef { node: stage.node.clone(), device: stage.device.clone() });
+    let (there, gone): (BTreeSet<_>, BTreeSet<_>) = devices.partition(known);
+    let mut options = options.clone();
+    if !there.is_empty() {
+        options.lost.extend(gone);
+    }
+    options
 }
 
 /// The cluster with what a plan in force holds counted as ours: a machine that is looked at while the plan is in force has

@@ -1,8 +1,10 @@
 //! What would make it fit: single changes, each planned again before it is told.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
-use plimsoll_balance::{PlanOptions, Refusal};
+use plimsoll_balance::{Pipelines, PlanOptions, Refusal};
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Pool};
 use plimsoll_model::{CacheType, ContextLength, Request};
 use plimsoll_units::{Bytes, DeviceId, PoolId};
@@ -33,6 +35,18 @@ pub enum Change {
     },
     /// Nothing pinned.
     Unpin,
+    /// No cap on any device, beyond those of the cluster itself.
+    Uncap,
+    /// More devices.
+    Devices {
+        /// The smallest number that is enough, the host not counted.
+        to: u32,
+    },
+    /// Fewer copies side by side.
+    Pipelines {
+        /// The largest number that fits.
+        to: u32,
+    },
     /// One more device on the main node, or on the first one.
     AddDevice {
         /// Its memory, what the engine keeps free of it included.
@@ -51,14 +65,7 @@ pub fn suggestions(job: &Job<'_>, refusal: &Refusal) -> Vec<Suggestion> {
     let with = |request: Request| Job { request, ..job.clone() };
     let freed = |job: &Job<'_>| before.saturating_sub(resident(job).unwrap_or(before));
 
-    let mut found = Vec::new();
-    if !job.options.pins.is_empty() {
-        let options = PlanOptions { pins: Vec::new(), ..job.options.clone() };
-        let free = Job { options, ..job.clone() };
-        if free.fits_as_it_is().unwrap_or(false) {
-            found.push(Suggestion { change: Change::Unpin, frees: Bytes::ZERO });
-        }
-    }
+    let mut found: Vec<Suggestion> = of_options(job).collect();
     if let Some(to) = smaller_context(job) {
         let smaller = with(Request { context: Some(ContextLength::PerSequence(to)), ..job.request });
         found.push(Suggestion { change: Change::Context { to }, frees: freed(&smaller) });
@@ -80,6 +87,36 @@ pub fn suggestions(job: &Job<'_>, refusal: &Refusal) -> Vec<Suggestion> {
         found.push(Suggestion { change: Change::AddDevice { memory }, frees: Bytes::ZERO });
     }
     found
+}
+
+/// What of the options may be left out or changed, so that it fits.
+fn of_options<'a>(job: &'a Job<'a>) -> impl Iterator<Item = Suggestion> + 'a {
+    let fits = |options: PlanOptions| Job { options, ..job.clone() }.fits_as_it_is().unwrap_or(false);
+    let now = &job.options;
+    let unpin = (!now.pins.is_empty() && fits(PlanOptions { pins: Vec::new(), ..now.clone() }))
+        .then_some(Change::Unpin);
+    let uncap = (!now.caps.is_empty() && fits(PlanOptions { caps: BTreeMap::new(), ..now.clone() }))
+        .then_some(Change::Uncap);
+    let devices = now.max_devices.and_then(|most| {
+        let all = job.snapshot.nodes.iter().map(|node| node.devices.len()).sum::<usize>();
+        let mut more = most.saturating_add(1)..=u32::try_from(all).unwrap_or(u32::MAX);
+        let to = more.find(|to| fits(PlanOptions { max_devices: Some(*to), ..now.clone() }))?;
+        Some(Change::Devices { to })
+    });
+    let pipelines = match now.pipelines {
+        Pipelines::Exactly(copies) => {
+            // No more than one copy on each device.
+            let all = job.snapshot.nodes.iter().map(|node| node.devices.len()).sum::<usize>();
+            let top = u32::try_from(all).unwrap_or(u32::MAX).min(copies.get() - 1);
+            let mut fewer = (1..=top).rev().filter_map(NonZeroU32::new);
+            fewer
+                .find(|to| fits(PlanOptions { pipelines: Pipelines::Exactly(*to), ..now.clone() }))
+                .map(|to| Change::Pipelines { to: to.get() })
+        }
+        Pipelines::One | Pipelines::Auto => None,
+    };
+    let changes = [unpin, uncap, devices, pipelines].into_iter().flatten();
+    changes.map(|change| Suggestion { change, frees: Bytes::ZERO })
 }
 
 /// The largest multiple of 256 below the asked context that fits.
@@ -180,6 +217,9 @@ impl Change {
             Self::Context { .. } => "ctx",
             Self::CacheType { .. } => "cache-type",
             Self::Unpin => "unpin",
+            Self::Uncap => "uncap",
+            Self::Devices { .. } => "max-devices",
+            Self::Pipelines { .. } => "pipelines",
             Self::AddDevice { .. } => "add-device",
         }
     }
@@ -189,7 +229,8 @@ impl Change {
         match self {
             Self::Context { to } => to.to_string(),
             Self::CacheType { to } => to.to_string(),
-            Self::Unpin => String::new(),
+            Self::Unpin | Self::Uncap => String::new(),
+            Self::Devices { to } | Self::Pipelines { to } => to.to_string(),
             Self::AddDevice { memory } => memory.get().to_string(),
         }
     }

@@ -3,14 +3,15 @@
 #![cfg(all(feature = "gguf", feature = "files"))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
-use plimsoll::balance::{Finding, Objective, PlanOptions};
+use plimsoll::balance::{Finding, Objective, Pipelines, PlanOptions};
 use plimsoll::cluster::{self, ClusterSnapshot};
 use plimsoll::export::PlanFile;
 use plimsoll::export::llama_cpp::parse_flags;
 use plimsoll::model::{self, ContextLength, ModelSpec, Request};
-use plimsoll::units::Bytes;
+use plimsoll::units::{Bytes, DeviceRef};
 use plimsoll::{Change, ContextChoice, Engine, Job, check, digest_for, meaning, suggestions};
 use proptest::prelude::*;
 
@@ -160,7 +161,9 @@ fn every_suggestion_of_a_refusal_works_and_is_the_smallest_of_its_kind() {
                 let smaller = Request { cache_type_k: to, cache_type_v: to, ..request(65_536) };
                 assert!(job(smaller).plan().is_ok());
             }
-            Change::Unpin => panic!("nothing is pinned"),
+            Change::Unpin | Change::Uncap | Change::Devices { .. } | Change::Pipelines { .. } => {
+                panic!("nothing of the kind was asked for")
+            }
             Change::AddDevice { memory } => {
                 assert!(memory > Bytes::gib(1), "more than its margin");
                 assert_eq!(memory.get() % 100_000_000, 0);
@@ -179,6 +182,35 @@ fn a_pin_that_is_in_the_way_is_suggested_to_be_left_out() {
     assert_eq!(found[0].change, Change::Unpin);
     let free = Job::new(&model, &snapshot, Engine::LlamaCpp, request(8192), PlanOptions::default());
     assert!(free.plan().is_ok());
+}
+
+#[test]
+fn options_that_are_in_the_way_are_suggested_to_be_changed_as_little_as_it_takes() {
+    let (model, snapshot) = (example("forty-layers.toml"), home("five-nodes.toml"));
+    let cap = |node: &str| {
+        let device = DeviceRef { node: node.parse().unwrap(), device: "gpu0".parse().unwrap() };
+        (device, Bytes::new(30_000_000_000))
+    };
+    let few =
+        PlanOptions { max_devices: Some(1), caps: ["b", "c", "d"].map(cap).into(), ..PlanOptions::default() };
+    let copies = |n: u32| PlanOptions {
+        objective: Objective::Throughput,
+        pipelines: Pipelines::Exactly(NonZeroU32::new(n).unwrap()),
+        ..PlanOptions::default()
+    };
+    let tight = PlanOptions { max_devices: Some(1), ..copies(2) };
+    let found = |options: PlanOptions| -> Vec<(&str, String)> {
+        let job = Job::new(&model, &snapshot, Engine::None, Request::default(), options);
+        let error = job.plan().unwrap_err();
+        let found = suggestions(&job, error.refusal().unwrap());
+        let told = found.iter().map(|s| (s.change.word(), s.change.to_text()));
+        told.filter(|(word, _)| *word != "add-device").collect()
+    };
+    let said = |word, to: &str| (word, to.to_owned());
+    assert_eq!(found(few), [said("uncap", ""), said("max-devices", "2")]);
+    // Three machines hold a copy each, and the two small ones one together.
+    assert_eq!(found(copies(9)), [said("pipelines", "4")]);
+    assert_eq!(found(tight), [said("max-devices", "2"), said("pipelines", "1")]);
 }
 
 #[test]

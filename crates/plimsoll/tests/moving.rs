@@ -5,12 +5,12 @@
 
 use std::path::Path;
 
-use plimsoll::balance::{Objective, PlanOptions, RebalanceOptions};
+use plimsoll::balance::{Objective, PlanOptions, RebalanceError, RebalanceOptions};
 use plimsoll::cluster::{self, ClusterSnapshot};
 use plimsoll::export::PlanFile;
 use plimsoll::model::{self, ContextLength, ModelSpec, Request};
 use plimsoll::units::{Bytes, DeviceRef};
-use plimsoll::{DiffError, Engine, Job, What, check, diff, holding, rebalance};
+use plimsoll::{DiffError, Engine, Job, MoveError, What, check, diff, holding, rebalance};
 
 fn example(name: &str) -> ModelSpec {
     model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)).unwrap()
@@ -125,6 +125,45 @@ fn a_plan_that_no_longer_fits_is_moved_to_one_that_does() {
             );
         }
     }
+}
+
+#[test]
+fn what_lay_on_a_device_that_is_gone_is_loaded_again_elsewhere() {
+    let (model, snapshot) = (example("llama-3.1-70b-q4_k_m.gguf"), home());
+    let old = saved(&model, &snapshot, 32_768, PlanOptions::default());
+    let gone = DeviceRef { node: "rig".parse().unwrap(), device: "CUDA1".parse().unwrap() };
+    assert_eq!(holder(&old, 79), gone);
+    let mut fewer = snapshot.clone();
+    let rig = fewer.nodes.iter_mut().find(|node| node.id == gone.node).unwrap();
+    rig.devices.retain(|device| device.id != gone.device);
+    let mut without_rig = snapshot.clone();
+    without_rig.nodes.retain(|node| node.id != gone.node);
+    without_rig.links.retain(|link| !link.between.contains(&gone.node));
+    for cluster in [&fewer, &without_rig] {
+        let done = rebalance(&old, cluster, &RebalanceOptions::default()).unwrap();
+        let new = done.planned.to_file(done.command.as_ref()).unwrap();
+        assert_eq!(check(&new, cluster).unwrap(), plimsoll::Checked::default());
+        let there = |device: &DeviceRef| cluster.node(&device.node)?.device(&device.device);
+        let held: u64 = old
+            .stages
+            .iter()
+            .filter(|s| there(&DeviceRef { node: s.node.clone(), device: s.device.clone() }).is_none())
+            .map(|s| s.weights_bytes + s.kv_bytes)
+            .sum();
+        let loaded = done.rebalance.loaded_bytes.get();
+        assert!(loaded.abs_diff(held) <= held / 100, "{loaded} of {held}");
+    }
+}
+
+#[test]
+fn a_plan_for_quite_another_cluster_is_not_moved() {
+    let (model, snapshot) = (example("llama-3.1-8b-q4_k_m.gguf"), home());
+    let old = saved(&model, &snapshot, 8_192, PlanOptions::default());
+    let mut other = snapshot;
+    other.nodes.iter_mut().for_each(|node| node.id = format!("other-{}", node.id).parse().unwrap());
+    other.links.clear();
+    let error = rebalance(&old, &other, &RebalanceOptions::default()).unwrap_err();
+    assert!(matches!(error, MoveError::Rebalance(RebalanceError::UnknownDevice { .. })), "{error}");
 }
 
 #[test]

@@ -36,7 +36,13 @@ pub(super) fn one(args: &FitArgs, answer: &Answer, verbose: bool) -> String {
             ),
         });
     }
+    let endless = matches!(fit.limit, Limit::Nothing);
     match &fit.largest {
+        // It was planned with one context, and any other takes as much.
+        Some(largest) if endless => lines.push(format!(
+            "any context fits on {cluster}, for it takes no memory: {}",
+            taken_text(&largest.plan, answer.engine)
+        )),
         Some(largest) => {
             lines.push(format!(
                 "largest context on {cluster}: {} tokens{sequences}, {types}: {}",
