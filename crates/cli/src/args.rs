@@ -42,12 +42,16 @@ pub(crate) enum Command {
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(Box<PlanArgs>),
     /// Say what a model weighs, layer by layer.
+    #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
     /// Say what this machine is.
+    #[command(after_help = DETECT_EXAMPLES)]
     Detect(DetectArgs),
     /// Say what changes on this machine, as it happens, until it is interrupted.
+    #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArgs),
     /// Check a saved plan, or the flags of a llama.cpp command line, against a cluster.
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(Box<CheckArgs>),
     /// Say how much context fits, or which models of a folder do.
     #[command(after_help = FIT_EXAMPLES)]
@@ -90,6 +94,22 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan model.gguf --cluster home.toml --pin 0-8=tower/CUDA0 --cap mac/MTL0=40GiB
   plimsoll plan model/ --cluster home.toml --objective throughput --pipelines auto
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
+
+const INSPECT_EXAMPLES: &str = "Examples:
+  plimsoll inspect model.gguf
+  plimsoll inspect model.gguf --ctx 32k --cache-type-k q8_0 --cache-type-v q8_0 --json";
+
+const DETECT_EXAMPLES: &str = "Examples:
+  plimsoll detect
+  plimsoll detect --emit node >> home.toml";
+
+const WATCH_EXAMPLES: &str = "Examples:
+  plimsoll watch
+  plimsoll watch --interval 5s --json";
+
+const CHECK_EXAMPLES: &str = "Examples:
+  plimsoll check plan.json --cluster home.toml
+  plimsoll check --from-flags \"-ngl 33 -ts 16,17\" model.gguf --cluster home.toml";
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {

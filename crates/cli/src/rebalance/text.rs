@@ -131,11 +131,16 @@ fn steps(args: &RebalanceArgs, schedule: &Schedule, verbose: bool) -> String {
         n => format!("up to {n} at once"),
     };
     let time = schedule.seconds.map_or_else(
-        || "how long they take is not known: give --local-rate and --load-rate".to_owned(),
+        || format!("how long they take is not known: give {}", rates_that_lack(schedule)),
         |seconds| format!("{} in all", show::seconds(seconds)),
     );
     let mut out = format!("\n{}\n", wrap(&format!("steps, {pace}; {time}:"), "  "));
-    let shown = |timed: &&TimedStep| verbose || !matches!(timed.step, Step::Charge { .. });
+    let nothing = |step: &Step| match step {
+        Step::Charge { .. } => true,
+        Step::Move { bytes, .. } | Step::Load { bytes, .. } | Step::Drop { bytes, .. } => bytes.is_zero(),
+        Step::Spill { .. } => false,
+    };
+    let shown = |timed: &&TimedStep| verbose || !nothing(&timed.step);
     let mut number = 0;
     for round in &schedule.rounds {
         let steps: Vec<&TimedStep> = round.steps.iter().filter(shown).collect();
@@ -155,6 +160,21 @@ fn steps(args: &RebalanceArgs, schedule: &Schedule, verbose: bool) -> String {
         out.push('\n');
     }
     out
+}
+
+/// Which rates would make the time known.
+fn rates_that_lack(schedule: &Schedule) -> &'static str {
+    let unknown = || {
+        let steps = schedule.rounds.iter().flat_map(|round| &round.steps);
+        steps.filter(|timed| timed.seconds.is_none()).map(|timed| &timed.step)
+    };
+    let loads = unknown().any(|step| matches!(step, Step::Load { .. }));
+    let moves = unknown().any(|step| matches!(step, Step::Move { .. } | Step::Spill { .. }));
+    match (moves, loads) {
+        (false, true) => "--load-rate",
+        (true, false) => "--local-rate",
+        _ => "--local-rate and --load-rate",
+    }
 }
 
 fn step_line(timed: &TimedStep) -> String {
