@@ -57,10 +57,11 @@ fn head(planned: &Planned, model: &ModelSpec) -> String {
     let layers = footprint.map_or(&[][..], |f| &f.layers);
     let kv = Bytes::saturating_sum(layers.iter().map(|l| l.kv_bytes));
     let mut lines = vec![format!(
-        "{}: {}, {} layers, {} of weights",
+        "{}: {}, {} layer{}, {} of weights",
         clean(planned.name()),
         clean(model.architecture()),
         layers.len(),
+        if layers.len() == 1 { "" } else { "s" },
         model.file_bytes().scaled()
     )];
     if let Some(context) = footprint.map(|f| f.context) {
