@@ -70,10 +70,9 @@ impl Failing {
         let now: Vec<Probe> = look.failed().map(|(probe, _)| probe).collect();
         let before = self.0.replace(now);
         let new = |probe: Probe| before.as_ref().is_some_and(|before| !before.contains(&probe));
-        match look.failed().find(|(probe, _)| new(*probe)) {
-            Some((probe, why)) => Err(LookError::failed(format!("{}: {why}", probe.name()))),
-            None => Ok(look.profile),
-        }
+        let newly = look.failed().find(|(probe, _)| new(*probe));
+        let trouble = newly.map(|(probe, why)| LookError::failed(format!("{}: {why}", probe.name())));
+        trouble.map_or(Ok(look.profile), Err)
     }
 }
 
