@@ -67,7 +67,7 @@ fn an_interval_is_a_time() {
 fn a_driver_that_crashes_ends_no_watch() {
     let Some(folder) = drivers::drivers("watch") else { return };
     let accelerators = |settings: &[(&str, &str)]| {
-        let mut environment = vec![("LD_LIBRARY_PATH", folder.to_str().unwrap())];
+        let mut environment = vec![("LD_LIBRARY_PATH", folder.to_str().unwrap()), ("FAKE_CUDA", "4090")];
         environment.extend(settings);
         let first = interrupted_with(&["--json", "--interval", "1h"], Signal::TERM, &environment);
         let record: serde_json::Value = serde_json::from_str(&first).unwrap();
