@@ -2,8 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::python;
-use crate::shell;
+use crate::{debian, python, shell};
 
 /// What to run.
 #[derive(Debug, Default, clap::Args)]
@@ -86,6 +85,15 @@ fn prepare(gpu: bool) -> Result<Environment> {
     if gpu {
         environment.push(("PLIMSOLL_GPU", "1".into()));
     }
+    if cfg!(target_os = "linux") {
+        match software_vulkan() {
+            Ok(()) => environment.push(("PLIMSOLL_TEST_VULKAN", "1".into())),
+            Err(error) if shell::in_ci() => {
+                return Err(error.context("tests lack a Vulkan driver, and in CI nothing is skipped"));
+            }
+            Err(error) => println!("skipped: detection through Vulkan: {error}"),
+        }
+    }
     // Whoever brings both needs nothing installed.
     if std::env::var_os("PLIMSOLL_PYTHON").is_some() && std::env::var_os("PLIMSOLL_SMOLLM2").is_some() {
         return Ok(environment);
@@ -103,4 +111,12 @@ fn prepare(gpu: bool) -> Result<Environment> {
         Err(error) => println!("skipped: comparisons with Python's reader and a real model: {error}"),
     }
     Ok(environment)
+}
+
+/// Vulkan's loader and a driver that needs no card, installed where they are not there.
+fn software_vulkan() -> Result<()> {
+    let is_it = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("lvp_icd");
+    let there = std::fs::read_dir("/usr/share/vulkan/icd.d")
+        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_it)));
+    if there { Ok(()) } else { debian::install(&["libvulkan1", "mesa-vulkan-drivers"]) }
 }

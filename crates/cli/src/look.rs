@@ -17,19 +17,24 @@ const LIMIT_VARIABLE: &str = "PLIMSOLL_DRIVER_LIMIT_MS";
 
 /// All that is there, and what is free on it.
 pub(crate) fn full() -> Look {
-    look(true)
+    look(true, false)
+}
+
+/// The same, with who holds memory on the accelerators.
+pub(crate) fn with_holders() -> Look {
+    look(true, true)
 }
 
 /// All that is there. What is free on the accelerators is not read.
 pub(crate) fn without_free() -> Look {
-    look(false)
+    look(false, false)
 }
 
-fn look(free: bool) -> Look {
+fn look(free: bool, held: bool) -> Look {
     let told = std::env::var(LIMIT_VARIABLE).ok().and_then(|text| text.parse().ok());
     let limit = told.map_or(LIMIT, Duration::from_millis);
     let program = std::env::current_exe().unwrap_or_default();
-    isolated::look(Wanted { limit, free }, |question| {
+    isolated::look(Wanted { limit, free, held }, |question| {
         let mut command = Command::new(&program);
         command.arg("__look").arg(question);
         command

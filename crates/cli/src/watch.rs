@@ -1,14 +1,15 @@
 //! `plimsoll watch`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll::profile::SystemProfile;
-use plimsoll::watcher::{ProfileChange, Subscription, SystemProfileWatcher};
+use plimsoll::profile::isolated::Look;
+use plimsoll::profile::{Probe, SystemProfile};
+use plimsoll::watcher::{LookError, ProfileChange, Subscription, SystemProfileWatcher};
 use serde::Serialize;
 
 use crate::args::{Cli, WatchArgs};
 use crate::failure::{Failure, Outcome};
-use crate::{input, print};
+use crate::{input, look, print};
 
 /// The format of a line of JSON.
 const FORMAT: &str = "plimsoll.watch/1";
@@ -43,13 +44,36 @@ struct AcceleratorRecord<'a> {
 
 pub(crate) fn run(args: &WatchArgs, cli: &Cli) -> Outcome {
     let interrupts = interrupts()?;
-    let watcher = SystemProfileWatcher::new(args.interval);
+    let failing = Mutex::new(Failing::default());
+    let probe = move || {
+        let look = look::without_free();
+        failing.lock().unwrap_or_else(PoisonError::into_inner).settle(look)
+    };
+    let watcher =
+        SystemProfileWatcher::with_probe(args.interval, probe).map_err(Failure::internal)?.with_hot_plug();
     let mut subscription = watcher.subscribe();
     let looks = watcher.start_thread().map_err(Failure::internal)?;
     // Nobody is left to tell anything then, which ends the subscription.
     interrupts.then(move || drop((watcher, looks)));
     follow(&mut subscription, cli.json, print)?;
     Ok(String::new())
+}
+
+/// Drivers that crashed or hung in the last look; `None` before the first.
+#[derive(Debug, Default)]
+struct Failing(Option<Vec<Probe>>);
+
+impl Failing {
+    /// What a look shows. A driver that crashes or hangs once says nothing about its cards, so that look has failed; when
+    /// it does so again, or did from the start, its cards are not to be had.
+    fn settle(&mut self, look: Look) -> Result<SystemProfile, LookError> {
+        let now: Vec<Probe> = look.failed().map(|(probe, _)| probe).collect();
+        let before = self.0.replace(now);
+        let new = |probe: Probe| before.as_ref().is_some_and(|before| !before.contains(&probe));
+        let newly = look.failed().find(|(probe, _)| new(*probe));
+        let trouble = newly.map(|(probe, why)| LookError::failed(format!("{}: {why}", probe.name())));
+        trouble.map_or(Ok(look.profile), Err)
+    }
 }
 
 /// Prints what is told, a piece at a time, until nothing more can come.
@@ -227,6 +251,31 @@ now: 8 worker(s), acceleration avx2, memory 64.0 GB, 0 accelerator(s)
 
 "#]]
         );
+    }
+
+    #[test]
+    fn a_driver_that_fails_once_takes_no_card_away() {
+        use plimsoll::profile::isolated::{self, Held};
+        use plimsoll::profile::{Absence, FreeMemory, Source};
+        let look = |fails: bool| {
+            let outcome = match fails {
+                true => Presence::Absent(Absence::TimedOut { milliseconds: 1 }),
+                false => Presence::Found(1),
+            };
+            let sources = vec![Source { probe: Probe::Cuda, outcome }];
+            let profile = SystemProfile { sources, ..machine(u32::from(!fails)) };
+            let held = Held::Absent(Absence::NotAsked);
+            isolated::Look { profile, free: FreeMemory::default(), held, trouble: None }
+        };
+        let cards = |script: &[bool]| -> Vec<_> {
+            let mut failing = Failing::default();
+            let told = script.iter().map(|fails| failing.settle(look(*fails)));
+            told.map(|told| told.map(|profile| profile.accelerators.len())).collect()
+        };
+        let error = LookError::failed("cuda: timed out: no answer within 1 ms");
+        assert_eq!(cards(&[false, true, false]), [Ok(1), Err(error.clone()), Ok(1)]);
+        assert_eq!(cards(&[false, true, true, true]), [Ok(1), Err(error), Ok(0), Ok(0)]);
+        assert_eq!(cards(&[true, true, false]), [Ok(0), Ok(0), Ok(1)]);
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+
+#[path = "support/drivers.rs"]
+mod drivers;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -9,10 +13,15 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn interrupted(args: &[&str], signal: Signal) -> String {
+    interrupted_with(args, signal, &[])
+}
+
+fn interrupted_with(args: &[&str], signal: Signal, environment: &[(&str, &str)]) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .arg("watch")
         .args(args)
         .env("NO_COLOR", "1")
+        .envs(environment.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -64,4 +73,19 @@ fn an_interval_is_a_time() {
         Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(["watch", "--interval", "often"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("--interval"));
+}
+
+#[test]
+fn a_driver_that_crashes_ends_no_watch() {
+    let Some(folder) = drivers::drivers("watch") else { return };
+    let accelerators = |settings: &[(&str, &str)]| {
+        let mut environment = vec![("LD_LIBRARY_PATH", folder.to_str().unwrap()), ("FAKE_CUDA", "4090")];
+        environment.extend(settings);
+        let first = interrupted_with(&["--json", "--interval", "1h"], Signal::TERM, &environment);
+        let record: serde_json::Value = serde_json::from_str(&first).unwrap();
+        let all = record["accelerators"].as_array().unwrap();
+        all.iter().filter(|accelerator| accelerator["healthy"] == true).count()
+    };
+    assert_eq!(accelerators(&[]), 1);
+    assert_eq!(accelerators(&[("FAKE_CUDA_DOES", "crash")]), 0);
 }

@@ -102,16 +102,7 @@ impl<'a> Job<'a> {
         options: PlanOptions,
     ) -> Self {
         let request = Request { engine: engine.profile(), ..request };
-        let unnamed = |node: &Node| node.devices.iter().any(|device| device.id.as_str() == GTT);
-        let snapshot = if engine == Engine::LlamaCpp && snapshot.nodes.iter().any(unnamed) {
-            let mut named = snapshot.clone();
-            for node in &mut named.nodes {
-                node.devices.retain(|device| device.id.as_str() != GTT);
-            }
-            Cow::Owned(named)
-        } else {
-            Cow::Borrowed(snapshot)
-        };
+        let snapshot = named(engine, snapshot);
         Self { model, snapshot, engine, request, options }
     }
 
@@ -374,6 +365,19 @@ impl Planned {
     }
 }
 
+/// The cluster without the devices that the engine has no name for.
+pub(crate) fn named(engine: Engine, snapshot: &ClusterSnapshot) -> Cow<'_, ClusterSnapshot> {
+    let unnamed = |node: &Node| node.devices.iter().any(|device| device.id.as_str() == GTT);
+    if engine != Engine::LlamaCpp || !snapshot.nodes.iter().any(unnamed) {
+        return Cow::Borrowed(snapshot);
+    }
+    let mut named = snapshot.clone();
+    for node in &mut named.nodes {
+        node.devices.retain(|device| device.id.as_str() != GTT);
+    }
+    Cow::Owned(named)
+}
+
 /// Why a saved plan cannot be checked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -399,10 +403,15 @@ pub struct Checked {
 /// The file holds words without a meaning.
 pub fn check(file: &PlanFile, snapshot: &ClusterSnapshot) -> Result<Checked, CheckError> {
     let found = audit(&file.plan()?, snapshot, &file.workload()?, &file.rules()?, &file.options()?);
+    Ok(sorted(found.err().unwrap_or_default()))
+}
+
+/// What an audit found, by whether the plan still stands.
+pub(crate) fn sorted(found: Vec<Finding>) -> Checked {
     let mut checked = Checked::default();
-    for finding in found.err().unwrap_or_default() {
+    for finding in found {
         match &finding {
-            // A file tells what stopped each device in words only.
+            // A file tells what stopped each device in words only, and it says nothing against a plan.
             Finding::Stopped { .. } => {}
             Finding::Assumed { .. } => checked.changed.push(finding),
             Finding::Number { what: Amount::Budget | Amount::Slack, .. } => checked.changed.push(finding),
@@ -412,7 +421,7 @@ pub fn check(file: &PlanFile, snapshot: &ClusterSnapshot) -> Result<Checked, Che
             _ => checked.broken.push(finding),
         }
     }
-    Ok(checked)
+    checked
 }
 
 /// The digest that a plan would have if it had been made for this model, with the request of that plan.

@@ -8,7 +8,7 @@
 //!
 //! - A plan that [`Job::plan`] returns has passed [`balance::audit`], which shares no code with the planners.
 //! - A suggestion of a refusal was planned again: it works.
-//! - Nothing here reads a clock, and nothing loads a model: headers only.
+//! - Nothing here loads a model: headers only. Nothing that decides reads a clock.
 //!
 #![cfg_attr(feature = "files", doc = "```")]
 #![cfg_attr(not(feature = "files"), doc = "```ignore")]
@@ -29,8 +29,8 @@
 //! ```
 //!
 //! Features, on by default: `cpu`, `cuda` and `nvml` (what this machine is), `gguf` and `safetensors` (model files), `files`
-//! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share), `watch` (what changes on this
-//! machine). Off by default: `isolated` (a look at the drivers in a child process), `vulkan` (cards of other makers) and
+//! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share), `stack` (`Stack`: a
+//! machine that is watched, wired to cluster, balancer, ledger and plan), `watch` (what changes on this machine). Off by default: `isolated` (a look at the drivers in a child process), `vulkan` (cards of other makers) and
 //! `metal` (Apple's).
 
 mod context;
@@ -44,6 +44,8 @@ mod resident;
 #[cfg(feature = "files")]
 pub mod roster;
 mod size;
+#[cfg(feature = "stack")]
+mod stack;
 mod suggest;
 
 pub use plimsoll_balance as balance;
@@ -64,4 +66,6 @@ pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, d
 pub use rebalance::{MoveError, Rebalanced, holding, rebalance};
 pub use resident::Processes;
 pub use size::{Place, Size, size};
+#[cfg(feature = "stack")]
+pub use stack::{Remedy, Stack, StackBuilder, StackError, StackEvent, Standing, subscribe_to_watcher};
 pub use suggest::{Change, Suggestion, suggestions};

@@ -56,6 +56,16 @@ impl Processes {
         Bytes::saturating_sum(sets)
     }
 
+    /// Whether this process can be seen.
+    pub fn has(&self, pid: u32) -> bool {
+        self.seen.contains_key(&pid)
+    }
+
+    /// What this process is called; `None` when it cannot be seen.
+    pub fn name(&self, pid: u32) -> Option<&str> {
+        self.seen.get(&pid).map(|seen| seen.name.as_str())
+    }
+
     /// Every process but these: its name, its number, its resident set; the largest first.
     pub fn others(&self, known: &BTreeSet<u32>) -> Vec<(String, u32, Bytes)> {
         let others = self.seen.iter().filter(|(pid, _)| !known.contains(pid));
@@ -95,6 +105,8 @@ mod tests {
         assert_eq!(tree, BTreeSet::from([7, 9, 50]));
         assert_eq!(processes.resident(&tree), Bytes::kib(70));
         assert_eq!(processes.tree(4711), BTreeSet::new());
+        assert_eq!((processes.has(9), processes.has(8)), (true, false));
+        assert_eq!((processes.name(9), processes.name(8)), (Some("p9"), None));
         let names: Vec<String> = processes.others(&tree).into_iter().map(|other| other.0).collect();
         assert_eq!(names, ["p60", "p1"]);
     }

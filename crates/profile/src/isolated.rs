@@ -11,7 +11,7 @@
 //! use plimsoll_profile::isolated;
 //!
 //! let program = std::env::current_exe()?;
-//! let wanted = isolated::Wanted { limit: Duration::from_secs(2), free: true };
+//! let wanted = isolated::Wanted { limit: Duration::from_secs(2), free: true, held: false };
 //! let look = isolated::look(wanted, |question| {
 //!     let mut command = Command::new(&program);
 //!     command.arg("__look").arg(question);
@@ -22,6 +22,7 @@
 //! ```
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Absence, FreeMemory, Machine, Presence, Probe, SystemProfile};
+use crate::{Absence, FreeMemory, Machine, Presence, Probe, ProcessMemory, SystemProfile, read_processes};
 
 /// What stands before each line that is ours: a driver may print too.
 const MARK: &str = "plimsoll-look ";
@@ -41,6 +42,9 @@ const MOST_OUTPUT: u64 = 8 << 20;
 /// How long a child that has closed its output may take to end.
 const END: Duration = Duration::from_millis(200);
 
+/// Who holds memory on each accelerator, by [`Accelerator::id`](crate::Accelerator::id), or why that is not known.
+pub type Held = Presence<BTreeMap<String, Presence<Vec<ProcessMemory>>>>;
+
 /// What a look came back with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
@@ -48,6 +52,8 @@ pub struct Look {
     pub profile: SystemProfile,
     /// What is free on it.
     pub free: FreeMemory,
+    /// Who holds memory on the accelerators, as [`read_processes`] tells it.
+    pub held: Held,
     /// Why what is free on the accelerators is not known, when asking for that crashed or hung.
     pub trouble: Option<Absence>,
 }
@@ -60,6 +66,9 @@ pub struct Wanted {
     /// Whether to read what is free on the accelerators. Where NVIDIA's management library is not there, that takes memory on
     /// the card for a moment.
     pub free: bool,
+    /// Whether to ask that library who holds memory on the accelerators. Where it is not there, what is free is not read
+    /// either: whoever asks who holds memory must not be among them.
+    pub held: bool,
 }
 
 /// What the child is asked.
@@ -67,6 +76,8 @@ pub struct Wanted {
 struct Question {
     /// Whether to read what is free on the accelerators.
     free: bool,
+    /// Whether to ask who holds memory on them.
+    held: bool,
     /// How long each step may take.
     milliseconds: u64,
     /// Drivers that are left out, and why.
@@ -81,6 +92,8 @@ enum Line {
     Asking(Probe),
     /// What the machine is; what is free is asked for next.
     Profile(Box<SystemProfile>),
+    /// Who holds memory; said only when it was asked.
+    Held(Held),
     /// What is free. The last line.
     Free(FreeMemory),
 }
@@ -90,6 +103,7 @@ enum Line {
 struct Heard {
     asking: Option<Probe>,
     profile: Option<SystemProfile>,
+    held: Option<Held>,
     free: Option<FreeMemory>,
 }
 
@@ -99,9 +113,9 @@ struct Heard {
 /// A driver that crashes or takes longer than the limit is told of in the profile's sources, and the others are asked again
 /// without it. When no child can be started, the look is a fast one.
 pub fn look(wanted: Wanted, command: impl Fn(&str) -> Command) -> Look {
-    let Wanted { limit, free } = wanted;
+    let Wanted { limit, free, held } = wanted;
     let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    let mut question = Question { free, milliseconds, left_out: Vec::new() };
+    let mut question = Question { free, held, milliseconds, left_out: Vec::new() };
     loop {
         let (heard, end) = match serde_json::to_string(&question) {
             Ok(text) => hear(&mut command(&text), limit),
@@ -109,12 +123,14 @@ pub fn look(wanted: Wanted, command: impl Fn(&str) -> Command) -> Look {
         };
         let why = end.err().unwrap_or_else(|| Absence::Crashed { how: "it said nothing".to_owned() });
         match heard {
-            Heard { profile: Some(profile), free: Some(free), .. } => {
-                return Look { profile, free, trouble: None };
+            Heard { profile: Some(profile), free: Some(free), held, .. } => {
+                let held = held.unwrap_or(Presence::Absent(Absence::NotAsked));
+                return Look { profile, free, held, trouble: None };
             }
-            Heard { profile: Some(profile), .. } => {
-                let free = FreeMemory { host: host_free(), ..FreeMemory::default() };
-                return Look { profile, free, trouble: Some(why) };
+            Heard { profile: Some(profile), held: told, .. } => {
+                let unasked = if held { why.clone() } else { Absence::NotAsked };
+                let held = told.unwrap_or(Presence::Absent(unasked));
+                return Look { profile, free: host_alone(), held, trouble: Some(why) };
             }
             Heard { asking: Some(probe), .. } if question.left_out.iter().all(|(out, _)| *out != probe) => {
                 question.left_out.push((probe, why));
@@ -131,8 +147,13 @@ fn without_drivers(left_out: &[(Probe, Absence)], why: &Absence) -> Look {
         Err(known.map_or_else(|| why.clone(), |(_, why)| why.clone()))
     };
     let profile = SystemProfile::detect_by(&Machine::here(), &asked);
-    let free = FreeMemory { host: host_free(), ..FreeMemory::default() };
-    Look { profile, free, trouble: Some(why.clone()) }
+    let held = Presence::Absent(why.clone());
+    Look { profile, free: host_alone(), held, trouble: Some(why.clone()) }
+}
+
+/// What is free where no driver was asked.
+fn host_alone() -> FreeMemory {
+    FreeMemory { host: host_free(), ..FreeMemory::default() }
 }
 
 fn host_free() -> Option<plimsoll_units::Bytes> {
@@ -154,6 +175,7 @@ fn hear(command: &mut Command, limit: Duration) -> (Heard, Result<(), Absence>) 
         match lines.recv_timeout(limit) {
             Ok(Line::Asking(probe)) => heard.asking = Some(probe),
             Ok(Line::Profile(profile)) => heard.profile = Some(*profile),
+            Ok(Line::Held(held)) => heard.held = Some(held),
             Ok(Line::Free(free)) => {
                 heard.free = Some(free);
                 break Ok(());
@@ -238,17 +260,21 @@ pub fn answer(question: &str, out: &mut impl Write) -> io::Result<()> {
     };
     let profile = SystemProfile::detect_by(&machine, &asked);
     say(&Line::Profile(Box::new(profile.clone())))?;
-    say(&Line::Free(match question.free {
-        true => FreeMemory::read_with(&machine, &profile),
-        false => FreeMemory { host: host_free(), ..FreeMemory::default() },
-    }))
+    let mut free = question.free;
+    if question.held {
+        let left_out = question.left_out.iter().find(|(out, _)| *out == Probe::Nvml);
+        let held = left_out.map_or_else(read_processes, |(_, why)| Presence::Absent(why.clone()));
+        free &= held.as_result().is_ok();
+        say(&Line::Held(held))?;
+    }
+    say(&Line::Free(if free { FreeMemory::read_with(&machine, &profile) } else { host_alone() }))
 }
 
 /// A fast look, which loads no driver and needs no child.
 pub fn look_fast() -> Look {
     let profile = SystemProfile::detect_fast();
     let free = FreeMemory::read(&profile);
-    Look { profile, free, trouble: None }
+    Look { profile, free, held: Presence::Absent(Absence::NotAsked), trouble: None }
 }
 
 impl Look {

@@ -36,6 +36,7 @@ impl DeviceMetrics {
 
 /// What one process holds on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessMemory {
     /// The process, as the driver numbers it: inside a container that is not the number that the process itself knows.
     pub pid: u32,

@@ -45,6 +45,6 @@ mod watcher;
 
 pub use changes::describe_changes;
 pub use look::LookError;
-pub use subscription::{ProfileChange, Subscription};
-pub use task::{OwnedTask, WatchThread};
+pub use subscription::{Announcer, ProfileChange, Subscription};
+pub use task::{OwnedTask, WatchThread, off_the_runtime};
 pub use watcher::{Looks, SystemProfileWatcher};

@@ -49,6 +49,16 @@ impl Drop for OwnedTask {
     }
 }
 
+/// Does work that may block where that is allowed, off the threads of the runtime that we are on. `None` when it panicked,
+/// or the runtime ended first. When this is dropped before it ends, the work goes on to its end.
+///
+/// # Panics
+///
+/// We are on no runtime of tokio.
+pub async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
 /// A thread with a runtime of its own that looks again and again. It ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it ends the thread at once"]

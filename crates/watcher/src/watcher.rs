@@ -15,7 +15,7 @@ use crate::damp::{Damper, Verdict};
 use crate::describe_changes;
 use crate::hot_plug::HotPlug;
 use crate::look::{LookError, Probe, look};
-use crate::subscription::{Mailbox, ProfileChange, Subscription};
+use crate::subscription::{Announcer, Mailbox, ProfileChange, Subscription};
 use crate::task::{OwnedTask, WatchThread};
 
 /// Between two looks at least so much passes.
@@ -47,6 +47,7 @@ struct Shared {
     under_way: tokio::sync::Mutex<Option<JoinHandle<Result<SystemProfile, LookError>>>>,
     // Somebody wants a look soon.
     soon: Arc<Notify>,
+    failures: Announcer<LookError>,
     state: Mutex<State>,
 }
 
@@ -56,7 +57,7 @@ struct State {
     // What the last good look showed, where that is something else.
     held: Option<SystemProfile>,
     damper: Damper,
-    mailboxes: Vec<Weak<Mailbox>>,
+    mailboxes: Vec<Weak<Mailbox<ProfileChange>>>,
     looks: Looks,
 }
 
@@ -122,6 +123,7 @@ impl SystemProfileWatcher {
             begun: Instant::now(),
             under_way: tokio::sync::Mutex::new(None),
             soon: Arc::new(Notify::new()),
+            failures: Announcer::new(),
             state: Mutex::new(state),
         };
         Self { shared: Arc::new(shared), interval, patience: interval.max(PATIENCE), hot_plug: false }
@@ -165,6 +167,11 @@ impl SystemProfileWatcher {
         state.mailboxes.retain(|known| known.strong_count() > 0);
         state.mailboxes.push(Arc::downgrade(&mailbox));
         subscription
+    }
+
+    /// Tells a new subscriber when looks begin to fail, and from then on when they do so for another reason.
+    pub fn failures(&self) -> Subscription<LookError> {
+        self.shared.failures.subscribe()
     }
 
     /// Looks once, off the threads of the runtime, and tells what changed; true when there was something to tell.
@@ -303,9 +310,12 @@ impl Shared {
         let looks = &mut state.looks;
         looks.failed = looks.failed.saturating_add(1);
         looks.failed_in_a_row = looks.failed_in_a_row.saturating_add(1);
-        looks.last_failure = Some(error.clone());
+        let before = looks.last_failure.replace(error.clone());
         let first = looks.failed_in_a_row == 1;
         drop(state);
+        if first || before.as_ref() != Some(error) {
+            self.failures.tell(error);
+        }
         if first {
             tracing::warn!("{error}: the last good profile stands");
         } else {

@@ -377,3 +377,24 @@ fn a_program_without_a_runtime_can_watch_from_a_thread() {
     assert_eq!(subscription.next_blocking(), None);
     ends.join().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_begin_to_fail_are_told_once_for_each_reason() {
+    let stage = Stage::new();
+    let watcher = stage.watcher(SECOND);
+    let mut failures = watcher.failures();
+    stage.fail("one");
+    for _ in 0..3 {
+        watcher.poll_once().await.unwrap_err();
+    }
+    stage.fail("other");
+    watcher.poll_once().await.unwrap_err();
+    stage.show(2);
+    watcher.poll_once().await.unwrap();
+    stage.fail("other");
+    watcher.poll_once().await.unwrap_err();
+    drop(watcher);
+    let told = [failures.next().await, failures.next().await, failures.next().await];
+    assert_eq!(told, ["one", "other", "other"].map(|reason| Some(LookError::failed(reason))));
+    assert_eq!(failures.next().await, None);
+}

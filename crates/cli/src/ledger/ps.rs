@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use plimsoll::residency::{Attribution, Book, Holder, Queued, Store, Timestamp};
-use plimsoll::units::Bytes;
+use plimsoll::units::{Bytes, PoolId};
 use serde::Serialize;
 
 use super::args::PsArgs;
@@ -24,7 +24,12 @@ struct Record {
     pools: Vec<PoolRecord>,
     holders: Vec<HolderRecord>,
     waiting: Vec<WaitingRecord>,
+    /// Of the host's memory.
     attribution: Option<AttributionRecord>,
+    /// Of the cards' memories.
+    devices: Vec<AttributionRecord>,
+    /// Why something is not measured.
+    unknown: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -74,7 +79,8 @@ struct Picture {
     now: Timestamp,
     holders: Vec<Holder>,
     waiting: Vec<Queued>,
-    attribution: Option<Attribution>,
+    attributions: Vec<(PoolId, Attribution)>,
+    unknown: Vec<String>,
 }
 
 pub(crate) fn run(args: &PsArgs, cli: &Cli) -> Outcome {
@@ -103,14 +109,25 @@ fn draw(ledger: &Ledger, cli: &Cli) -> Outcome {
     let now = now();
     ledger.store.sweep(now).map_err(store)?;
     let book = ledger.book()?;
-    let (seen, attribution) = measured::look(&book, &ledger.owners);
-    let picture =
-        Picture { now, holders: seen.holders(), waiting: book.waiting().collect(), attribution, book };
+    let seen = measured::look(&book, &ledger.owners);
+    let picture = Picture {
+        now,
+        holders: seen.book.holders(),
+        waiting: book.waiting().collect(),
+        attributions: seen.attributions,
+        unknown: seen.unknown,
+        book,
+    };
     if cli.json { json(&picture.record()) } else { Ok(text::draw(&picture)) }
 }
 
 impl Picture {
     fn record(&self) -> Record {
+        let told = |host: bool| {
+            let wanted =
+                self.attributions.iter().filter(move |(pool, _)| (pool.as_str() == measured::HOST) == host);
+            wanted.map(|(pool, told)| attribution(pool, told))
+        };
         Record {
             format: "plimsoll.ps/1",
             pools: self
@@ -133,7 +150,9 @@ impl Picture {
                     since: waiting.since.as_millis(),
                 })
                 .collect(),
-            attribution: self.attribution.as_ref().map(attribution),
+            attribution: told(true).next(),
+            devices: told(false).collect(),
+            unknown: self.unknown.clone(),
         }
     }
 }
@@ -157,12 +176,12 @@ fn record(holder: &Holder) -> HolderRecord {
     }
 }
 
-fn attribution(told: &Attribution) -> AttributionRecord {
+fn attribution(pool: &PoolId, told: &Attribution) -> AttributionRecord {
     let sum = |parts: &[plimsoll::residency::Holding]| {
         Bytes::saturating_sum(parts.iter().map(|part| part.bytes)).get()
     };
     AttributionRecord {
-        pool: measured::HOST.to_owned(),
+        pool: pool.to_string(),
         used_bytes: told.used.get(),
         booked_bytes: told.booked.get(),
         over_use_bytes: sum(&told.over_use),

@@ -2,8 +2,12 @@
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+#![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
 mod bookings;
+mod cards;
+#[path = "../support/drivers.rs"]
+mod drivers;
 mod running;
 
 use std::io::{BufRead, BufReader, Read};

@@ -16,8 +16,12 @@ const SHORT: Duration = Duration::from_millis(1_500);
 
 /// A look with both libraries; `None` where they cannot be made.
 fn seen(limit: Duration, settings: &[(&str, &str)]) -> Option<Look> {
+    seen_with(Wanted { limit, free: true, held: false }, settings)
+}
+
+fn seen_with(wanted: Wanted, settings: &[(&str, &str)]) -> Option<Look> {
     child("answers", &[cuda(&[]), nvml(&[])], settings)?;
-    Some(look(Wanted { limit, free: true }, |question| {
+    Some(look(wanted, |question| {
         let mut command = child("answers", &[cuda(&[]), nvml(&[])], settings).unwrap();
         command.env("FAKE_CUDA", "4090").env("FAKE_NVML", "4090,3090").env("FAKE_QUESTION", question);
         command
@@ -50,6 +54,32 @@ fn drivers_that_behave_are_told_as_without_a_child() {
     let free: Vec<Bytes> = look.free.accelerators.values().copied().collect();
     assert_eq!(free, [Bytes::gib(22)]);
     assert!(look.free.host.is_some());
+    assert_eq!(look.held, Presence::Absent(Absence::NotAsked));
+}
+
+#[test]
+fn who_holds_memory_is_told_where_it_is_asked() {
+    let wanted = Wanted { limit: PATIENCE, free: true, held: true };
+    let Some(look) = seen_with(wanted, &[("FAKE_PID", "41")]) else { return };
+    assert_eq!(look.free.accelerators.values().copied().collect::<Vec<_>>(), [Bytes::gib(22)]);
+    let held = look.held.found().unwrap();
+    assert_eq!(held.len(), 2, "{held:?}");
+    for held in held.into_values() {
+        let held: Vec<_> = held.found().unwrap().into_iter().map(|held| (held.pid, held.bytes)).collect();
+        assert_eq!(held, [(41, Some(Bytes::gib(1))), (42, None)]);
+    }
+}
+
+#[test]
+fn who_asks_who_holds_memory_takes_none() {
+    let wanted = Wanted { limit: SHORT, free: true, held: true };
+    let Some(look) = seen_with(wanted, &[("FAKE_NVML_DOES", "hang")]) else { return };
+    assert_eq!(look.held, Presence::Absent(Absence::TimedOut { milliseconds: 1_500 }));
+    // The driver itself would have to take memory to tell what is free.
+    assert!(look.free.accelerators.is_empty() && look.free.host.is_some());
+    let Some(look) = seen_with(wanted, &[("FAKE_NVML_INIT", "9")]) else { return };
+    assert!(matches!(look.held, Presence::Absent(Absence::Driver { code: 9, .. })));
+    assert!(look.free.accelerators.is_empty());
 }
 
 #[test]
@@ -100,7 +130,7 @@ fn a_driver_that_hangs_when_asked_what_is_free_leaves_the_profile() {
 #[test]
 fn a_child_that_cannot_be_started_or_says_nothing_leaves_what_needs_no_driver() {
     for (program, told) in [("/none/such", "cannot be started"), ("true", "exit status: 0")] {
-        let look = look(Wanted { limit: PATIENCE, free: true }, |_| Command::new(program));
+        let look = look(Wanted { limit: PATIENCE, free: true, held: true }, |_| Command::new(program));
         assert!(look.profile.memory.as_result().is_ok());
         for probe in Probe::ALL.into_iter().filter(|probe| matches!(probe, Probe::Cuda | Probe::Nvml)) {
             let why = absent(&look, probe).unwrap().to_string();

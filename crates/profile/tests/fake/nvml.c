@@ -171,14 +171,15 @@ struct process {
     unsigned instance, part;
 };
 
-/* The first process is FAKE_PID; there are so many as FAKE_PROCESSES says, the last of unknown size. */
+/* The first process is FAKE_PID; there are so many as FAKE_PROCESSES says, the last of unknown size unless
+   FAKE_PROCESSES_KNOWN is set. */
 static int processes(unsigned *count, struct process *infos) {
     unsigned room = *count, all = number("FAKE_PROCESSES", 2);
     *count = all;
     if (all > room && number("FAKE_PROCESSES_FIT", 0) == 0) return SMALL;
     for (unsigned n = 0; n < all && n < room; n++) {
         infos[n].pid = number("FAKE_PID", 1000) + n;
-        infos[n].used = n + 1 == all ? ~0ull : 1ull << 30;
+        infos[n].used = n + 1 == all && !number("FAKE_PROCESSES_KNOWN", 0) ? ~0ull : 1ull << 30;
     }
     return 0;
 }

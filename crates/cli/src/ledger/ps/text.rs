@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll::residency::{Attribution, Holder, Holding, PoolUse};
-use plimsoll::units::Bytes;
+use plimsoll::units::{Bytes, PoolId};
 
 use super::{Picture, owner};
 use crate::show;
@@ -31,7 +31,8 @@ pub(super) fn draw(picture: &Picture) -> String {
             .filter(|pool| !pool.excess().is_zero())
             .map(|pool| format!("pool '{}' holds {} more than its budget", pool.id, pool.excess().scaled())),
     );
-    lines.extend(picture.attribution.iter().map(attribution));
+    lines.extend(picture.attributions.iter().map(|(pool, told)| attribution(pool, told)));
+    lines.extend(picture.unknown.iter().cloned());
     if !lines.is_empty() {
         out.push('\n');
     }
@@ -112,13 +113,13 @@ fn age(time: Duration) -> String {
     }
 }
 
-/// Where the host's memory is gone, in a sentence.
-fn attribution(told: &Attribution) -> String {
+/// Where a memory is gone, in a sentence.
+fn attribution(pool: &PoolId, told: &Attribution) -> String {
     let each = |parts: &[Holding]| {
         let parts = parts.iter().map(|part| format!("{} {}", part.instance, part.bytes.scaled()));
         parts.collect::<Vec<_>>().join(", ")
     };
-    let mut parts = vec![format!("{} of {} in use", amount(told.used), super::measured::HOST)];
+    let mut parts = vec![format!("{} of {pool} in use", amount(told.used))];
     let outside = Bytes::saturating_sum(told.outside.iter().map(|other| other.bytes));
     if !outside.is_zero() {
         let named = told.outside.iter().take(NAMED);
