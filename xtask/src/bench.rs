@@ -47,6 +47,9 @@ pub(crate) struct BenchArgs {
     /// Print ratios to the figures that were kept under this name.
     #[arg(long)]
     compare: Option<String>,
+    /// A third of the time for each row: enough to see what changed by half.
+    #[arg(long)]
+    quick: bool,
     /// Put the table and the picture into docs/performance.md.
     #[arg(long, conflicts_with_all = ["group", "compare"])]
     write: bool,
@@ -104,6 +107,9 @@ fn bench(name: &str, args: &BenchArgs, criterion: &Path) -> std::process::Comman
         (None, Some(compare)) => command.args(["--baseline-lenient", compare]),
         (None, None) => &mut command,
     };
+    if args.quick {
+        command.args(["--warm-up-time", "0.3", "--measurement-time", "1"]);
+    }
     command.args(&args.group).env("CRITERION_HOME", criterion);
     command
 }
