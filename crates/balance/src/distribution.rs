@@ -175,6 +175,7 @@ impl DistributionPlan {
             objective: Objective::Fit,
             strategy: Strategy::Portfolio,
             stages: stages.collect(),
+            overrides: Vec::new(),
             value: PlanValue { value: None, lower_bound: None, optimality: Optimality::Unproven },
             assumed: Vec::new(),
             stopped: Vec::new(),

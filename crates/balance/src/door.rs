@@ -8,6 +8,7 @@ use plimsoll_cluster::speeds::AssumedBy;
 use crate::assemble::Assembled;
 use crate::context::Context;
 use crate::error::PlanError;
+use crate::experts::{self, Outcome};
 use crate::keep::TIE;
 use crate::plan::{Assumption, Optimality, Plan, PlanValue, Stage};
 use crate::search::Search;
@@ -40,6 +41,7 @@ pub fn plan(
     options: &PlanOptions,
 ) -> Result<Plan, PlanError> {
     pipelines::check(rules, options)?;
+    experts::check(workload, rules)?;
     let context = Context::new(snapshot, workload, rules, options)?;
     let host_takes_layers = context.fleet.host.as_ref().is_some_and(|host| host.takes_layers);
     if context.fleet.devices.is_empty() && !host_takes_layers {
@@ -54,9 +56,20 @@ pub fn plan(
         let mut search = Search::run(&context);
         (search.best(), search)
     };
-    match best {
-        Some(best) => Ok(finished(&context, &best, search.lower)),
-        None => Err(PlanError::DoesNotFit(Box::new(refuse::refusal(&context, &search)))),
+    let moved = experts::moved(&context, best.as_ref());
+    let (lower, stands) = match &moved {
+        Some(moved) if moved.whole_stands => (search.lower.min(moved.lower), true),
+        Some(moved) => (moved.lower, false),
+        None => (search.lower, true),
+    };
+    let unmoved =
+        |looked_at| Box::new(refuse::with_parts(refuse::refusal(&context, &search), &context, looked_at));
+    match (moved, best) {
+        (Some(Outcome { better: Some((best, overrides)), .. }), _) => {
+            Ok(Plan { overrides, ..finished(&context, &best, lower) })
+        }
+        (_, Some(best)) if stands => Ok(finished(&context, &best, lower)),
+        (moved, _) => Err(PlanError::DoesNotFit(unmoved(moved.map(|moved| moved.complete)))),
     }
 }
 
@@ -66,6 +79,7 @@ fn empty(context: &Context<'_>) -> Plan {
         objective: context.options.objective,
         strategy: context.options.strategy,
         stages: Vec::new(),
+        overrides: Vec::new(),
         value: PlanValue { value: Some(0.0), lower_bound: Some(0.0), optimality: Optimality::Proven },
         assumed: Vec::new(),
         stopped: context.fleet.left_out.clone(),
@@ -78,6 +92,7 @@ pub(crate) fn finished(context: &Context<'_>, best: &Assembled, lower: f64) -> P
         objective: context.options.objective,
         strategy: context.options.strategy,
         stages: best.stages.clone(),
+        overrides: Vec::new(),
         value: valued(context, best.value, lower),
         assumed: assumed(context, &best.stages),
         stopped: stopped::of_plan(context, best),

@@ -147,6 +147,23 @@ pub enum PlanError {
         /// What is wrong with it.
         problem: PinProblem,
     },
+    /// Parts of layers that may move, under rules that know no main host.
+    #[error("parts of layers can move only to a main host, and these rules know none")]
+    NothingMoves,
+    /// Parts that are not one for each layer of each footprint.
+    #[error("there are {told} rows of parts that may move where {layers} are expected")]
+    Parts {
+        /// How many are told.
+        told: usize,
+        /// How many there should be.
+        layers: usize,
+    },
+    /// A part that is larger than its layer.
+    #[error("the part of layer {index} that may move is larger than the layer")]
+    PartTooLarge {
+        /// The layer.
+        index: u32,
+    },
     /// The model does not fit, or no way was found.
     #[error(transparent)]
     DoesNotFit(Box<Refusal>),

@@ -77,6 +77,7 @@ mod distribute;
 mod distribution;
 mod door;
 mod error;
+mod experts;
 mod fleet;
 pub mod flow;
 mod index;
@@ -108,7 +109,7 @@ pub use door::plan;
 pub use error::{Certificate, PinProblem, PlanError, Refusal, Verdict};
 pub use index::ModelIndex;
 pub use pins::ParsePinError;
-pub use plan::{Assumption, Optimality, Pipeline, Plan, PlanValue, Stage, Stopped, StoppedBy};
+pub use plan::{Assumption, Optimality, Override, Pipeline, Plan, PlanValue, Stage, Stopped, StoppedBy};
 pub use plimsoll_model::LayerSpec;
 pub use price::{Placement, Priced, price};
 pub use rebalance::{
@@ -121,6 +122,6 @@ pub use skew::{Share, SkewReport, skew};
 pub use snapshot_index::SnapshotIndex;
 pub use stats::{LoadStats, NotARatio};
 pub use workload::{
-    Charges, EngineRules, HostUse, LayerRange, Objective, Pin, Pipelines, PlanOptions, StageCharges,
-    Strategy, Transfers, Workload,
+    Charges, EngineRules, HostUse, LayerRange, Movable, MoveWhen, Objective, Part, PartClass, Pin, Pipelines,
+    PlanOptions, StageCharges, Strategy, Transfers, Workload,
 };

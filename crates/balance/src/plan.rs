@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plimsoll_units::{Bytes, BytesPerSec, DeviceRef, Generation};
 
-use crate::workload::{Objective, Strategy};
+use crate::workload::{Objective, PartClass, Strategy};
 
 /// Where everything goes. Nothing is left for the executor to choose.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +19,8 @@ pub struct Plan {
     /// The devices in the order in which a token passes them, pipeline by pipeline. A stage with an empty range is listed when something is
     /// charged there (input, head, an engine's host buffers).
     pub stages: Vec<Stage>,
+    /// Parts of layers that lie elsewhere than their layer: in the order of the layers, each within one stage.
+    pub overrides: Vec<Override>,
     /// How good it is.
     pub value: PlanValue,
     /// What was assumed where the snapshot does not say.
@@ -33,6 +35,19 @@ impl Plan {
         let same = |a: &Stage, b: &Stage| a.pipeline == b.pipeline;
         self.stages.chunk_by(same).map(|stages| Pipeline { stages })
     }
+}
+
+/// Parts of layers that lie elsewhere than their layer. The bytes of stages count them where they lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// The layers, half open; never empty.
+    pub layers: Range<u32>,
+    /// Which part of each.
+    pub class: PartClass,
+    /// Where the parts lie.
+    pub device: DeviceRef,
+    /// What they take there.
+    pub bytes: Bytes,
 }
 
 /// One copy of the model.

@@ -33,6 +33,24 @@ pub(crate) fn refusal(context: &Context<'_>, search: &Search<'_>) -> Refusal {
     Refusal { verdict, short_bytes: Bytes::new(short.max(missing)), stopped: stopped::of_refusal(context) }
 }
 
+/// A refusal of whole layers as one of layers whose parts were moved as well: what still proves it, and what does not.
+/// `complete` says whether every way to move them was looked at; `None` where none could be.
+pub(crate) fn with_parts(refusal: Refusal, context: &Context<'_>, complete: Option<bool>) -> Refusal {
+    let Some(complete) = complete else { return refusal };
+    let verdict = match refusal.verdict {
+        // These count bytes and devices, wherever parts lie.
+        verdict @ Verdict::ProvenInfeasible(
+            Certificate::Total { .. } | Certificate::Host { .. } | Certificate::Pipelines { .. },
+        ) => verdict,
+        Verdict::ProvenInfeasible(_) if complete => {
+            let devices = u64::try_from(context.places().count()).unwrap_or(u64::MAX);
+            Verdict::ProvenInfeasible(Certificate::Searched { devices })
+        }
+        _ => Verdict::Unknown,
+    };
+    Refusal { verdict, ..refusal }
+}
+
 /// What a certificate says is missing at least.
 fn missing(certificate: &Certificate) -> u64 {
     match certificate {

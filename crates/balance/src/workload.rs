@@ -20,6 +20,66 @@ pub struct Workload {
     /// The same behind each layer, in the order of their indices, where it is not the same everywhere; what passes before
     /// the first layer is `activation_bytes`.
     pub boundary_bytes: Option<Vec<Bytes>>,
+    /// Parts of layers that the engine can keep on the main host, apart from their layer; for
+    /// [`HostUse::FirstLayersOfMain`].
+    pub movable: Option<Movable>,
+}
+
+/// Parts of layers that an engine can keep on the main host while the rest of the layer, its key-value cells included,
+/// lies on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Movable {
+    /// What they are.
+    pub class: PartClass,
+    /// When they move.
+    pub when: MoveWhen,
+    /// One row for each footprint; in it one part for each layer, in the order of their indices, of zero bytes where a
+    /// layer has none.
+    pub parts: Vec<Vec<Part>>,
+    /// What each used device pays where some part lies on the host: in place of [`Charges::partial`].
+    pub charges: StageCharges,
+}
+
+/// The part of one layer that can lie elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// What it takes; contained in the layer's weights.
+    pub weights_bytes: Bytes,
+    /// What a token reads of it; contained in what a token reads of the layer.
+    pub read_bytes: Bytes,
+}
+
+/// What a part of a layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PartClass {
+    /// The experts, of which a token uses a few.
+    Experts,
+    /// The dense feed-forward block.
+    FeedForward,
+    /// Single tensors that a command line names.
+    Tensors,
+}
+
+impl PartClass {
+    /// Its name in machine-readable output: `experts`, `ffn`, `tensors`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Experts => "experts",
+            Self::FeedForward => "ffn",
+            Self::Tensors => "tensors",
+        }
+    }
+}
+
+/// When parts of layers move to the main host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MoveWhen {
+    /// Only where the best plan of whole layers would keep some of them on the host, or where there is none; and then
+    /// only if that is better.
+    #[default]
+    Needed,
+    /// Those of every layer that a device holds.
+    Always,
 }
 
 impl Workload {
@@ -30,6 +90,7 @@ impl Workload {
             by_backend: BTreeMap::new(),
             activation_bytes: Bytes::ZERO,
             boundary_bytes: None,
+            movable: None,
         }
     }
 

@@ -154,6 +154,20 @@ pub enum Finding {
         /// The layer after the last one.
         end: u32,
     },
+    /// Parts of layers lie where they may not, or are told wrongly.
+    #[error(
+        "parts of layers {start}-{end} (the end is the layer after the last one) are told to lie on {device}: {reason}"
+    )]
+    Override {
+        /// Where they are told to lie.
+        device: DeviceRef,
+        /// The first layer.
+        start: u32,
+        /// The layer after the last one.
+        end: u32,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// More devices are used than are allowed.
     #[error("{used} devices are used and at most {limit} are allowed")]
     TooMany {

@@ -5,6 +5,7 @@
 
 mod finding;
 mod numbers;
+mod overrides;
 mod passing;
 mod pipelines;
 mod places;
@@ -45,6 +46,7 @@ pub fn audit(
     case.order(&mut findings);
     case.places(&mut findings);
     case.pins(&mut findings);
+    case.overrides(&mut findings);
     // What follows adds up what the stages hold: only where these can be told.
     if findings.is_empty() {
         case.stages(&mut findings);

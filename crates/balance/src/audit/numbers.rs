@@ -38,7 +38,7 @@ fn float(bytes: u128) -> f64 {
 }
 
 impl Case<'_> {
-    fn backend(&self, stage: &Stage) -> GpuBackend {
+    pub(super) fn backend(&self, stage: &Stage) -> GpuBackend {
         self.snapshot.device(&stage.device).map_or(GpuBackend::Cpu, |(_, device)| device.backend)
     }
 
@@ -80,6 +80,9 @@ impl Case<'_> {
                 weights += wide(footprint.head_bytes);
             }
         }
+        let (parts, _) = self.parts_of(stage);
+        weights =
+            if self.is_main_host(&stage.device) { weights + parts } else { weights.saturating_sub(parts) };
         Held { weights, kv, overhead: self.overhead(stage) }
     }
 
@@ -92,10 +95,12 @@ impl Case<'_> {
             return wide(if devices.is_empty() { charges.host_alone } else { charges.host });
         }
         let host_has_layers = stages.iter().any(|s| self.is_main_host(&s.device) && !s.layers.is_empty());
-        let by_place = match (host_has_layers, devices.len()) {
-            (true, _) => &charges.partial,
-            (false, 1) => return wide(charges.alone),
-            (false, _) => &charges.split,
+        let moved = self.workload.movable.as_ref().filter(|_| !self.plan.overrides.is_empty());
+        let by_place = match (moved, host_has_layers, devices.len()) {
+            (Some(movable), ..) => &movable.charges,
+            (None, true, _) => &charges.partial,
+            (None, false, 1) => return wide(charges.alone),
+            (None, false, _) => &charges.split,
         };
         let mut sum = wide(by_place.each);
         if devices.first().is_some_and(|first| first.device == stage.device) {
@@ -172,7 +177,7 @@ impl Case<'_> {
         if self.speeds_unknown() {
             return None;
         }
-        if !Self::works(stage) {
+        if !self.computes(stage) {
             return Some(0.0);
         }
         let layers = self.layers(self.backend(stage));
@@ -181,6 +186,8 @@ impl Case<'_> {
         if stage.head {
             read += self.footprint(stage).map_or(0, |f| wide(f.head_bytes));
         }
+        let (_, parts) = self.parts_of(stage);
+        read = if self.is_main_host(&stage.device) { read + parts } else { read.saturating_sub(parts) };
         let rate = self.rate(stage)?;
         (!rate.is_zero()).then(|| float(read) / rate.as_f64())
     }
@@ -220,7 +227,7 @@ impl Case<'_> {
 
     pub(super) fn actual_value(&self) -> Option<f64> {
         let stages = &self.plan.stages;
-        let working = || stages.iter().filter(|s| Self::works(s));
+        let working = || stages.iter().filter(|s| self.computes(s));
         match self.plan.objective {
             Objective::Fit => Some(working().map(|_| 1.0).sum()),
             Objective::Balanced => Some(
@@ -236,7 +243,7 @@ impl Case<'_> {
             Objective::Latency => {
                 let times: Option<Vec<f64>> = stages.iter().map(|s| self.seconds(s)).collect();
                 let hops = (1..stages.len()).flat_map(|at| self.links_before(at));
-                times.map(|times| times.into_iter().sum::<f64>() + hops.sum::<f64>())
+                times.map(|times| times.into_iter().sum::<f64>() + hops.sum::<f64>() + self.trips())
             }
         }
     }

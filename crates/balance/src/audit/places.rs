@@ -149,7 +149,7 @@ impl Case<'_> {
             return Some("its node does not answer");
         }
         let is_main_host = self.is_main_host(&stage.device);
-        let only_buffers = is_main_host && stage.layers.is_empty() && !stage.head;
+        let only_buffers = is_main_host && !self.computes(stage);
         let asked = self.options.only.as_ref().is_none_or(|only| only.contains(&node.id));
         if !asked && !only_buffers {
             return Some("its node is not among the only ones to use");

@@ -4,6 +4,7 @@
 pub(crate) mod instance;
 pub(crate) mod moves;
 pub(crate) mod oracle;
+pub(crate) mod parts;
 pub(crate) mod pipelines;
 pub(crate) mod world;
 

@@ -53,7 +53,7 @@ pub(crate) fn every_plan_where(instance: &Instance, order: Option<&[usize]>, all
     best
 }
 
-fn legal(instance: &Instance, cut: usize) -> bool {
+pub(crate) fn legal(instance: &Instance, cut: usize) -> bool {
     cut == 0 || cut == instance.layers.len() || instance.layers[cut - 1].cut
 }
 
@@ -122,7 +122,7 @@ fn link(instance: &Instance, a: usize, b: usize, place: usize) -> f64 {
 }
 
 /// The links from one node to another.
-fn hop(instance: &Instance, a: usize, b: usize, place: usize) -> [f64; 2] {
+pub(crate) fn hop(instance: &Instance, a: usize, b: usize, place: usize) -> [f64; 2] {
     if instance.host.is_some() && a != b {
         [link(instance, a, 0, place), link(instance, 0, b, place)]
     } else {
