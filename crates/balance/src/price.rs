@@ -10,6 +10,7 @@ use crate::assemble::Draft;
 use crate::context::Context;
 use crate::door;
 use crate::error::PlanError;
+use crate::experts::{self, Measured, Moved, Parts};
 use crate::plan::Plan;
 use crate::workload::{EngineRules, PlanOptions, Workload};
 
@@ -22,6 +23,8 @@ pub struct Placement {
     /// `on_host` on. The head lies on the last one, on the host where there is none. Where several pipelines are asked
     /// for, the device behind one that holds the last layer begins another pipeline, from 0.
     pub devices: Vec<(DeviceRef, Range<usize>)>,
+    /// The places of layers whose part lies on the main host while the layer lies on a device; each once, in any order.
+    pub moved: Vec<usize>,
 }
 
 /// A placement with its numbers.
@@ -77,6 +80,14 @@ pub fn price(
     }
     if devices.is_empty() && context.fleet.host.is_none() {
         return Err(PlanError::NoDevices { stopped: context.fleet.left_out.clone() });
+    }
+    if !placement.moved.is_empty() {
+        let moved = Moved::told(placement.on_host, devices, &placement.moved)?;
+        let parts = Parts::new(&context).ok_or(PlanError::NothingMoves)?;
+        experts::check(workload, rules)?;
+        let Measured { assembled, overrides, short, .. } = moved.measure(&parts);
+        let plan = Plan { overrides, ..door::finished(&context, &assembled, lower_bound) };
+        return Ok(Priced { plan, short_bytes: Bytes::new(short) });
     }
     let (assembled, short) = Draft { host: placement.on_host, devices }.measure(&context);
     Ok(Priced { plan: door::finished(&context, &assembled, lower_bound), short_bytes: Bytes::new(short) })

@@ -12,7 +12,7 @@ use crate::ledger::args::{
     AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs, parse_time,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use plimsoll::Engine;
+use plimsoll::{Engine, Offload, PartPlace};
 use plimsoll::balance::{Objective, ParsePinError, Pin, Pipelines, Strategy, Transfers};
 use plimsoll::model::{CacheType, FlashAttention};
 use plimsoll::units::{Bytes, DeviceRef, NodeId};
@@ -93,6 +93,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan model.gguf --cluster home.toml --ctx 32k
   plimsoll plan model.gguf --cluster home.toml --pin 0-8=tower/CUDA0 --cap mac/MTL0=40GiB
   plimsoll plan model/ --cluster home.toml --objective throughput --pipelines auto
+  plimsoll plan mixture.gguf --cluster home.toml --experts device
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
 
 const INSPECT_EXAMPLES: &str = "Examples:
@@ -125,6 +126,9 @@ pub(crate) struct PlanArgs {
 
     #[command(flatten)]
     pub(crate) choice: ChoiceArgs,
+
+    #[command(flatten)]
+    pub(crate) offload: OffloadArgs,
 
     /// Save the plan as a file.
     #[arg(long, value_name = "FILE")]
@@ -185,6 +189,22 @@ pub(crate) struct LimitArgs {
     /// layer pinned to it, the main node's host everything up to the last one.
     #[arg(long, value_name = "LAYERS=NODE/DEVICE", value_parser = parse_pin)]
     pub(crate) pin: Vec<Pin>,
+}
+
+/// What of a layer may lie apart from it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Planning")]
+pub(crate) struct OffloadArgs {
+    /// Where the experts of layers on devices lie; under llama.cpp.
+    ///
+    /// auto: on the host where whole layers would lie there or nothing would fit, if that is better, device by device;
+    /// device: always with their layer; host: always on the host.
+    #[arg(long, value_enum, value_name = "WHERE", default_value = "auto")]
+    pub(crate) experts: PartPlaceArg,
+
+    /// The same for the feed-forward blocks of a model without experts.
+    #[arg(long, value_enum, value_name = "WHERE", default_value = "device")]
+    pub(crate) ffn: PartPlaceArg,
 }
 
 /// What is asked of the model.
@@ -480,5 +500,29 @@ mod tests {
         for bad in ["tower=20GiB", "tower/CUDA0", "tower/CUDA0=x", "/CUDA0=1"] {
             assert!(parse_cap(bad).is_err(), "{bad}");
         }
+    }
+}
+
+/// [`plimsoll::PartPlace`] as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PartPlaceArg {
+    Auto,
+    Device,
+    Host,
+}
+
+impl From<PartPlaceArg> for PartPlace {
+    fn from(place: PartPlaceArg) -> Self {
+        match place {
+            PartPlaceArg::Auto => Self::Auto,
+            PartPlaceArg::Device => Self::Device,
+            PartPlaceArg::Host => Self::Host,
+        }
+    }
+}
+
+impl From<&OffloadArgs> for Offload {
+    fn from(args: &OffloadArgs) -> Self {
+        Self { experts: args.experts.into(), feed_forward: args.ffn.into() }
     }
 }

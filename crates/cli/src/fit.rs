@@ -141,7 +141,8 @@ fn is_of_the_model(error: &JobError) -> bool {
 fn answer(args: &FitArgs, model: ModelSpec, snapshot: &ClusterSnapshot) -> Result<Answer, JobError> {
     let engine = input::engine(&args.request, &model);
     let options = input::limits_of_known(&args.limits);
-    let job = Job::new(&model, snapshot, engine, input::request(&args.request, engine), options);
+    let job = Job::new(&model, snapshot, engine, input::request(&args.request, engine), options)
+        .with_offload((&args.offload).into());
     let fit = job.fit()?;
     Ok(Answer { model, engine, fit })
 }

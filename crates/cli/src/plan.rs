@@ -15,7 +15,8 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
     let engine = input::engine(&args.request, &model);
     let options = input::options(&args.choice, &snapshot)?;
-    let job = Job::new(&model, &snapshot, engine, input::request(&args.request, engine), options);
+    let job = Job::new(&model, &snapshot, engine, input::request(&args.request, engine), options)
+        .with_offload((&args.offload).into());
     let planned = match job.plan() {
         Ok(planned) => planned,
         Err(error @ JobError::Audit(_)) => return Err(Failure::internal(error)),

@@ -93,6 +93,7 @@ fn plan(stages: Vec<Stage>) -> Plan {
         objective: Objective::Latency,
         strategy: Strategy::Portfolio,
         stages,
+        overrides: vec![],
         value,
         assumed: vec![],
         stopped: vec![],

@@ -11,6 +11,7 @@ mod from_list;
 pub(crate) mod names;
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 mod open;
+mod parts;
 mod weights;
 
 use plimsoll_units::Bytes;
@@ -18,6 +19,7 @@ use plimsoll_units::Bytes;
 pub use error::{ModelWarning, SpecError};
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use open::{OpenError, open};
+pub use parts::LayerPart;
 pub use weights::{ClassBytes, TensorClass};
 
 use crate::arch::{LayerShape, Shape};

@@ -97,5 +97,5 @@ fn placement(assignment: &Assignment, layers: usize) -> Placement {
             next += count;
         }
     }
-    Placement { on_host, devices }
+    Placement { on_host, devices, moved: Vec::new() }
 }

@@ -15,6 +15,7 @@ use plimsoll_units::{Bytes, DeviceRef};
 
 use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
+use crate::experts::Offload;
 
 /// What a cluster file calls the part of the host's memory that an integrated GPU maps.
 const GTT: &str = "gtt";
@@ -27,6 +28,7 @@ pub struct Job<'a> {
     pub(crate) engine: Engine,
     pub(crate) request: Request,
     pub(crate) options: PlanOptions,
+    pub(crate) offload: Offload,
 }
 
 /// Why a job has no plan. Nothing was changed.
@@ -103,7 +105,13 @@ impl<'a> Job<'a> {
     ) -> Self {
         let request = Request { engine: engine.profile(), ..request };
         let snapshot = named(engine, snapshot);
-        Self { model, snapshot, engine, request, options }
+        Self { model, snapshot, engine, request, options, offload: Offload::default() }
+    }
+
+    /// The same job with parts of layers on the main host as `offload` says.
+    #[must_use]
+    pub fn with_offload(self, offload: Offload) -> Self {
+        Self { offload, ..self }
     }
 
     /// Plans.
@@ -179,6 +187,8 @@ impl<'a> Job<'a> {
                 placement.devices.push((stage.device.clone(), layers));
             }
         }
+        placement.moved =
+            plan.overrides.iter().flat_map(|moved| place(moved.layers.start)..place(moved.layers.end)).collect();
         placement
     }
 
@@ -208,7 +218,8 @@ impl<'a> Job<'a> {
         // Hidden states pass between stages as 32-bit floats.
         let activation_bytes = Bytes::new(4).saturating_mul(self.model.embedding_length());
         let rules = self.engine.rules(self.model, &self.request, &context, cache_ram);
-        let workload = Workload { footprints, by_backend, activation_bytes, boundary_bytes: None };
+        let movable = self.movable(footprints.len(), &rules);
+        let workload = Workload { footprints, by_backend, activation_bytes, boundary_bytes: None, movable };
         Ok(Prepared { workload, rules })
     }
 

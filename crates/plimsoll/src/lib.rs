@@ -36,6 +36,7 @@
 mod context;
 mod diff;
 mod engine;
+mod experts;
 mod fit;
 mod flags;
 mod job;
@@ -60,6 +61,7 @@ pub use plimsoll_watcher as watcher;
 pub use context::ContextChoice;
 pub use diff::{DeviceDiff, Diff, DiffError, Held, Moved, What, diff};
 pub use engine::{Engine, UnknownEngine};
+pub use experts::{Offload, PartPlace};
 pub use fit::{Fit, Largest, Limit};
 pub use flags::{Meaning, MeaningError, meaning};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};

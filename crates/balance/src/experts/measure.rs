@@ -6,6 +6,7 @@ use plimsoll_units::Bytes;
 
 use crate::assemble::{Assembled, Draft};
 use crate::core::as_f64;
+use crate::error::PlanError;
 use crate::experts::parts::Parts;
 use crate::experts::search::Found;
 use crate::fleet::Candidate;
@@ -60,6 +61,26 @@ impl Moved {
             (*device, layers.clone(), places)
         };
         Self { host: found.host, devices: found.devices.iter().map(of_stage).collect() }
+    }
+
+    /// A placement that somebody else decided: devices with their layers, the last one with the head, and the places of
+    /// layers whose part moves.
+    pub(crate) fn told(
+        host: usize,
+        devices: Vec<(usize, Range<usize>, bool)>,
+        moved: &[usize],
+    ) -> Result<Self, PlanError> {
+        let elsewhere = |place: &&usize| !devices.iter().any(|(_, layers, _)| layers.contains(place));
+        if let Some(place) = moved.iter().find(elsewhere) {
+            return Err(PlanError::BrokenPlacement { at: *place, expected: host });
+        }
+        let of_stage = |(device, layers, _): (usize, Range<usize>, bool)| {
+            let mut here: Vec<usize> = moved.iter().copied().filter(|place| layers.contains(place)).collect();
+            here.sort_unstable();
+            here.dedup();
+            (device, layers, here)
+        };
+        Ok(Self { host, devices: devices.into_iter().map(of_stage).collect() })
     }
 
     /// All numbers.

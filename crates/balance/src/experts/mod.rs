@@ -18,11 +18,10 @@ use crate::context::Context;
 use crate::keep::as_good_as;
 use crate::plan::Override;
 use crate::workload::{MoveWhen, Objective, Pipelines, Transfers};
-use measure::{Measured, Moved};
-use parts::Parts;
 use search::{Aim, Finder};
 
-pub(crate) use parts::check;
+pub(crate) use measure::{Measured, Moved};
+pub(crate) use parts::{Parts, check};
 
 /// So often the largest stage time is lowered.
 const ROUNDS: usize = 24;

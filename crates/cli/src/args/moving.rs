@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll::units::BytesPerSec;
 
-use super::{LimitArgs, RequestArgs};
+use super::{LimitArgs, OffloadArgs, RequestArgs};
 
 pub(super) const FIT_EXAMPLES: &str = "Examples:
   plimsoll fit model.gguf --cluster home.toml --parallel 4
@@ -34,6 +34,9 @@ pub(crate) struct FitArgs {
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
+
+    #[command(flatten)]
+    pub(crate) offload: OffloadArgs,
 }
 
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use plimsoll_cluster::{ClusterSnapshot, GpuBackend, Node};
 use plimsoll_model::{FlashAttention, Request, ResolvedContext};
 use plimsoll_units::{Bytes, DeviceId, DeviceRef, NodeId};
 
-use super::MAX_DEVICES;
+use super::{MAX_DEVICES, overrides};
 
 /// Why a plan cannot be said in llama.cpp's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -187,6 +187,7 @@ pub fn command(
         flag("-ngl", total.to_string());
         flag("-ts", shares.join(","));
     }
+    words.extend(overrides::words(plan));
     if request.unified_kv {
         words.push("--kv-unified".to_owned());
     }

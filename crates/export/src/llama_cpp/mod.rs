@@ -5,11 +5,13 @@
 mod charges;
 mod command;
 mod flags;
+mod overrides;
 mod replay;
 
 pub use charges::{Blocks, CACHE_RAM, ComputeFacts, most_above, rules};
 pub use command::{Command, ExportError, LaunchLine, ModelFacts, command};
 pub use flags::{Assignment, Flags, FlagsError, parse_flags};
+pub use overrides::{is_dense_tensor, is_expert_tensor};
 pub use replay::{Place, assign};
 
 /// The build whose rules these are.

@@ -147,6 +147,7 @@ impl PlanFile {
             objective,
             strategy: strategy(&self.request.strategy)?,
             stages: self.stages.iter().map(StageRecord::to_stage).collect(),
+            overrides: Vec::new(),
             value: self.value.to_value(objective),
             assumed: self.assumptions.iter().map(AssumptionRecord::to_assumption).collect(),
             stopped: Vec::new(),
@@ -201,7 +202,7 @@ impl PlanFile {
             });
         }
         let activation_bytes = Bytes::new(model.activation_bytes);
-        Ok(Workload { footprints, by_backend, activation_bytes, boundary_bytes: None })
+        Ok(Workload { footprints, by_backend, activation_bytes, boundary_bytes: None, movable: None })
     }
 
     /// What was asked of the model.

@@ -120,7 +120,7 @@ impl ModelSpec {
     }
 
     /// All bytes of a layer, but of its experts only the share that a token uses, rounded down.
-    fn read_bytes(&self, classes: &ClassBytes) -> Bytes {
+    pub(crate) fn read_bytes(&self, classes: &ClassBytes) -> Bytes {
         let (all, used) = (self.expert_count(), self.experts_used());
         if all == 0 || used == 0 || used >= all {
             return classes.total();

@@ -69,10 +69,14 @@ impl ClassBytes {
     pub(crate) fn count(weights: &[Weight], padding: Padding) -> Self {
         let mut classes = Self::default();
         for weight in weights {
-            let bytes = classes.of(weight.class);
-            *bytes = bytes.saturating_add(weight.padded(padding));
+            classes.add(weight.class, weight.padded(padding));
         }
         classes
+    }
+
+    pub(crate) fn add(&mut self, class: TensorClass, bytes: Bytes) {
+        let sum = self.of(class);
+        *sum = sum.saturating_add(bytes);
     }
 }
 
