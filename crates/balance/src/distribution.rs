@@ -176,6 +176,7 @@ impl DistributionPlan {
             strategy: Strategy::Portfolio,
             stages: stages.collect(),
             overrides: Vec::new(),
+            parts: Vec::new(),
             value: PlanValue { value: None, lower_bound: None, optimality: Optimality::Unproven },
             assumed: Vec::new(),
             stopped: Vec::new(),

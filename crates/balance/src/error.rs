@@ -147,6 +147,18 @@ pub enum PlanError {
         /// What is wrong with it.
         problem: PinProblem,
     },
+    /// Something beside the layers that its device has no room for.
+    #[error("the {name} takes {bytes} bytes on {device}, where {budget} bytes may be used")]
+    PartDoesNotFit {
+        /// What it is.
+        name: String,
+        /// Where it should lie.
+        device: DeviceRef,
+        /// What it takes.
+        bytes: u64,
+        /// What may be used there, beside the parts before it.
+        budget: u64,
+    },
     /// Parts of layers that may move, under rules that know no main host.
     #[error("parts of layers can move only to a main host, and these rules know none")]
     NothingMoves,

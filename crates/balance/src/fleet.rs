@@ -103,9 +103,39 @@ impl Fleet {
                 }
             }
         }
+        fleet.keep_parts(options, |device| {
+            let (node, found) = snapshot.device(device)?;
+            numbers.get(&(&node.id, &found.pool)).copied()
+        })?;
         fleet.devices.sort_by(|a, b| a.device.cmp(&b.device));
         fleet.left_out.sort_by(|a, b| a.device.cmp(&b.device));
         Ok(fleet)
+    }
+
+    /// Takes what lies beside the layers from pools and from what devices may use of them.
+    fn keep_parts(
+        &mut self,
+        options: &PlanOptions,
+        pool_of: impl Fn(&DeviceRef) -> Option<usize>,
+    ) -> Result<(), PlanError> {
+        for part in &options.parts {
+            let device = part.device.clone();
+            let Some(pool) = pool_of(&device).and_then(|pool| self.pools.get_mut(pool)) else {
+                return Err(PlanError::UnknownDevice { device });
+            };
+            let host = self.host.as_mut().map(|host| &mut host.place);
+            let mut place = host.into_iter().chain(&mut self.devices).find(|place| place.device == device);
+            let bytes = part.bytes.get();
+            let budget = place.as_ref().map_or(*pool, |place| place.limit.min(*pool));
+            if bytes > budget {
+                return Err(PlanError::PartDoesNotFit { name: part.name.clone(), device, bytes, budget });
+            }
+            *pool -= bytes;
+            if let Some(place) = &mut place {
+                place.limit -= bytes;
+            }
+        }
+        Ok(())
     }
 
     /// What a device could use if nothing else drew on its pool.

@@ -122,6 +122,6 @@ pub use skew::{Share, SkewReport, skew};
 pub use snapshot_index::SnapshotIndex;
 pub use stats::{LoadStats, NotARatio};
 pub use workload::{
-    Charges, EngineRules, HostUse, LayerRange, Movable, MoveWhen, Objective, Part, PartClass, Pin, Pipelines,
-    PlanOptions, StageCharges, Strategy, Transfers, Workload,
+    Charges, EngineRules, FixedPart, HostUse, LayerRange, Movable, MoveWhen, Objective, Part, PartClass, Pin,
+    Pipelines, PlanOptions, StageCharges, Strategy, Transfers, Workload,
 };

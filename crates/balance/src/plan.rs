@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plimsoll_units::{Bytes, BytesPerSec, DeviceRef, Generation};
 
-use crate::workload::{Objective, PartClass, Strategy};
+use crate::workload::{FixedPart, Objective, PartClass, Strategy};
 
 /// Where everything goes. Nothing is left for the executor to choose.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     /// Parts of layers that lie elsewhere than their layer: in the order of the layers, each within one stage.
     pub overrides: Vec<Override>,
+    /// What lies beside the layers. Budgets of stages are what these leave.
+    pub parts: Vec<FixedPart>,
     /// How good it is.
     pub value: PlanValue,
     /// What was assumed where the snapshot does not say.

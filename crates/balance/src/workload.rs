@@ -267,6 +267,17 @@ pub enum Transfers {
     Added,
 }
 
+/// Something that takes room beside the layers: a projector, a draft model.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FixedPart {
+    /// What it is.
+    pub name: String,
+    /// Where it lies.
+    pub device: DeviceRef,
+    /// What it takes there.
+    pub bytes: Bytes,
+}
+
 /// What a person may add to a request for a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanOptions {
@@ -284,6 +295,8 @@ pub struct PlanOptions {
     pub reserve: Option<Bytes>,
     /// Layers that must lie on certain devices; where several copies run, each keeps the pins of its own devices.
     pub pins: Vec<Pin>,
+    /// What lies beside the layers, each part on a device that was chosen for it.
+    pub parts: Vec<FixedPart>,
     /// How many copies of the model run side by side.
     pub pipelines: Pipelines,
     /// How a stage's time counts what passes between stages.

@@ -24,7 +24,7 @@ mod plan_file;
 
 pub use plan_file::{
     AssumptionRecord, BasisRecord, ChargesRecord, CommandRecord, EngineRecord, FormatError, ModelRecord,
-    OptimalityRecord, PLAN_FORMAT, PinRecord, PipelinesRecord, PlanFile, ReportRecord, RequestRecord,
-    RunRecord, Saved, StageRecord, StoppedRecord, ValueRecord, VariantRecord, assumption_text, layer_digest,
-    objective_word, stopped_text, transfers_word,
+    MovableRecord, OptimalityRecord, OverrideRecord, PLAN_FORMAT, PartRecord, PartRunRecord, PinRecord,
+    PipelinesRecord, PlanFile, ReportRecord, RequestRecord, RunRecord, Saved, StageRecord, StoppedRecord,
+    ValueRecord, VariantRecord, assumption_text, layer_digest, objective_word, stopped_text, transfers_word,
 };

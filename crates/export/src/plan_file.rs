@@ -1,6 +1,9 @@
 //! A saved plan: all that is needed to check it, compare it and move from it.
 
 mod convert;
+mod model;
+mod request;
+mod stage;
 mod words;
 
 use std::collections::BTreeMap;
@@ -9,7 +12,8 @@ use std::num::NonZeroU32;
 use plimsoll_units::{DeviceId, Generation, NodeId};
 use serde::{Deserialize, Serialize};
 
-pub use convert::{Saved, layer_digest};
+pub use convert::Saved;
+pub use model::layer_digest;
 pub use words::{assumption_text, objective_word, stopped_text, transfers_word};
 
 /// The format that is written, and the only one that is read.
@@ -83,12 +87,12 @@ pub struct PlanFile {
     pub basis: BasisRecord,
     /// Where everything goes, in order.
     pub stages: Vec<StageRecord>,
-    /// Parts of layers that lie elsewhere than their layer; always empty in this version.
+    /// Parts of layers that lie elsewhere than their layer.
     #[serde(default)]
-    pub overrides: Vec<serde_json::Value>,
-    /// Parts beside the layers (projector, draft); always empty in this version.
+    pub overrides: Vec<OverrideRecord>,
+    /// Parts beside the layers (projector, draft).
     #[serde(default)]
-    pub parts: Vec<serde_json::Value>,
+    pub parts: Vec<PartRecord>,
     /// What was assumed, in words.
     pub assumed: Vec<String>,
     /// The same as data, so that a check can tell what was assumed from what has changed.
@@ -104,6 +108,36 @@ pub struct PlanFile {
     /// What to type on which node to carry it out, shell-quoted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<CommandRecord>,
+}
+
+/// Parts of layers that lie elsewhere than their layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideRecord {
+    /// The layers, half open.
+    pub layers: [u32; 2],
+    /// `experts`, `ffn` or `tensors`.
+    pub class: String,
+    /// The node where the parts lie.
+    pub node: NodeId,
+    /// The device there.
+    pub device: DeviceId,
+    /// What they take there.
+    pub bytes: u64,
+}
+
+/// Something that takes room beside the layers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartRecord {
+    /// What it is.
+    pub name: String,
+    /// The node where it lies.
+    pub node: NodeId,
+    /// The device there.
+    pub device: DeviceId,
+    /// What it takes.
+    pub bytes: u64,
 }
 
 /// A line to type on one node.
@@ -148,6 +182,35 @@ pub struct ModelRecord {
     /// The same model in buffers that round differently, by backend.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variants: BTreeMap<String, VariantRecord>,
+    /// Parts of the layers that may lie on the main host, apart from their layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub movable: Option<MovableRecord>,
+}
+
+/// Parts of layers that may lie on the main host, apart from their layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MovableRecord {
+    /// `experts`, `ffn` or `tensors`.
+    pub class: String,
+    /// `needed` or `always`.
+    pub when: String,
+    /// What devices pay where some part lies on the host: each, the first one on top, the one with the head on top.
+    pub charges: [u64; 3],
+    /// The part of each layer.
+    pub parts: Vec<PartRunRecord>,
+}
+
+/// Equal parts of layers that follow each other; of zero bytes where a layer has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartRunRecord {
+    /// How many.
+    pub count: u64,
+    /// What each takes.
+    pub bytes: u64,
+    /// What one token reads of each.
+    pub read_bytes: u64,
 }
 
 /// A model in the buffers of one backend.
@@ -165,6 +228,9 @@ pub struct VariantRecord {
     /// What every device with a layer keeps a copy of.
     #[serde(default)]
     pub each_device_bytes: u64,
+    /// The part of each layer that may lie on the main host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartRunRecord>,
 }
 
 /// Equal layers that follow each other.

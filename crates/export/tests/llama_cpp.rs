@@ -94,6 +94,7 @@ fn plan(stages: Vec<Stage>) -> Plan {
         strategy: Strategy::Portfolio,
         stages,
         overrides: vec![],
+        parts: vec![],
         value,
         assumed: vec![],
         stopped: vec![],

@@ -69,7 +69,8 @@ pub use request::{
     CacheType, ContextLength, EngineProfile, FlashAttention, Padding, Request, UnknownCacheType,
 };
 pub use spec::{
-    ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning, SpecError, TensorClass,
+    ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning, SpecError,
+    TensorClass,
 };
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use spec::{OpenError, open};

@@ -47,6 +47,7 @@ pub fn audit(
     case.places(&mut findings);
     case.pins(&mut findings);
     case.overrides(&mut findings);
+    case.parts_beside(&mut findings);
     // What follows adds up what the stages hold: only where these can be told.
     if findings.is_empty() {
         case.stages(&mut findings);

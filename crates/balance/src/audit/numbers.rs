@@ -47,8 +47,12 @@ impl Case<'_> {
     }
 
     fn pool_of(&self, stage: &Stage) -> Option<(&NodeId, &PoolId)> {
-        let node = self.snapshot.node(&stage.device.node)?;
-        let device = node.device(&stage.device.device)?;
+        self.pool_at(&stage.device)
+    }
+
+    fn pool_at(&self, device: &DeviceRef) -> Option<(&NodeId, &PoolId)> {
+        let node = self.snapshot.node(&device.node)?;
+        let device = node.device(&device.device)?;
         node.pool(&device.pool).map(|pool| (&node.id, &pool.id))
     }
 
@@ -119,10 +123,45 @@ impl Case<'_> {
         let others = others.filter(|s| self.pool_of(s) == Some((node, pool)));
         let others: u128 = others.map(|s| self.held(s).total()).sum();
         let whole = self.snapshot.node(node).and_then(|n| n.pool(pool));
-        let left = whole.map_or(0, |pool| self.pool_budget(pool)).saturating_sub(others);
-        let limit = self.snapshot.device(&stage.device).and_then(|(_, device)| device.limit);
-        let cap = self.options.caps.get(&stage.device).copied();
-        [limit, cap].into_iter().flatten().map(wide).fold(left, u128::min)
+        let beside: u128 = self.beside(|device| self.pool_at(device) == Some((node, pool)));
+        let left =
+            whole.map_or(0, |pool| self.pool_budget(pool)).saturating_sub(others).saturating_sub(beside);
+        left.min(self.most_of(&stage.device).saturating_sub(self.beside(|device| *device == stage.device)))
+    }
+
+    /// The most that may be used of a device, whatever its pool has.
+    fn most_of(&self, device: &DeviceRef) -> u128 {
+        let limit = self.snapshot.device(device).and_then(|(_, device)| device.limit);
+        let cap = self.options.caps.get(device).copied();
+        [limit, cap].into_iter().flatten().map(wide).fold(u128::MAX, u128::min)
+    }
+
+    /// What lies beside the layers on some devices.
+    fn beside(&self, on: impl Fn(&DeviceRef) -> bool) -> u128 {
+        self.plan.parts.iter().filter(|part| on(&part.device)).map(|part| wide(part.bytes)).sum()
+    }
+
+    /// Whether what lies beside the layers is what was asked for, and fits where it lies.
+    pub(super) fn parts_beside(&self, findings: &mut Vec<Finding>) {
+        if self.plan.parts != self.options.parts {
+            findings.push(Finding::OtherRequest);
+        }
+        for part in &self.plan.parts {
+            let device = part.device.clone();
+            let Some(pool) = self.pool_at(&device) else {
+                findings.push(Finding::Unusable { device, reason: "there is no such device" });
+                continue;
+            };
+            let own = self.beside(|other| *other == device);
+            let of_pool = self.beside(|other| self.pool_at(other) == Some(pool));
+            let whole = self.snapshot.node(pool.0).and_then(|node| node.pool(pool.1));
+            let budget = whole.map_or(0, |pool| self.pool_budget(pool));
+            let most = self.most_of(&device);
+            if of_pool > budget || own > most {
+                let (needs, budget) = if own > most { (own, most) } else { (of_pool, budget) };
+                findings.push(Finding::OverBudget { device, needs: narrow(needs), budget: narrow(budget) });
+            }
+        }
     }
 
     /// Every byte and every second of every stage.

@@ -107,6 +107,10 @@ impl LaunchLine {
             if !word.is_empty() && word.chars().all(plain) {
                 return Ok(word.clone());
             }
+            if word.contains('\\') && !word.contains(['\'', '\0']) {
+                // Nothing means anything to a shell between these.
+                return Ok(format!("'{word}'"));
+            }
             shlex::try_quote(word)
                 .map(|quoted| quoted.into_owned())
                 .map_err(|_| ExportError::Unquotable { text: word.clone() })

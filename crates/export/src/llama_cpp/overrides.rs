@@ -17,7 +17,10 @@ pub(super) const DENSE: &str = r"\.ffn_(up|down|gate)\.";
 /// Whether the engine's `--n-cpu-moe` would keep a tensor of a layer on the host.
 pub fn is_expert_tensor(name: &str) -> bool {
     let picks = |rest: &str| {
-        let rest = rest.strip_prefix("up").or_else(|| rest.strip_prefix("down")).or_else(|| rest.strip_prefix("gate"));
+        let rest = rest
+            .strip_prefix("up")
+            .or_else(|| rest.strip_prefix("down"))
+            .or_else(|| rest.strip_prefix("gate"));
         let Some(rest) = rest else { return false };
         let rests = [Some(rest), rest.strip_prefix("_up")];
         rests.into_iter().flatten().any(|rest| rest.starts_with("_exps") || rest.starts_with("_chexps"))

@@ -1,6 +1,8 @@
 //! The words of a plan file, and sentences for what a plan reports.
 
-use plimsoll_balance::{Assumption, Objective, Pipelines, StoppedBy, Strategy, Transfers};
+use plimsoll_balance::{
+    Assumption, MoveWhen, Objective, PartClass, Pipelines, StoppedBy, Strategy, Transfers,
+};
 use plimsoll_model::{CacheType, EngineProfile, FlashAttention};
 
 use super::{FormatError, PipelinesRecord};
@@ -55,6 +57,31 @@ pub(super) fn transfers(word: &str) -> Result<Transfers, FormatError> {
         value: word.to_owned(),
         known: "apart, overlapped, added",
     })
+}
+
+pub(super) fn part_class(key: &'static str, word: &str) -> Result<PartClass, FormatError> {
+    let all = [PartClass::Experts, PartClass::FeedForward, PartClass::Tensors];
+    all.into_iter().find(|class| class.name() == word).ok_or_else(|| FormatError::Word {
+        key,
+        value: word.to_owned(),
+        known: "experts, ffn, tensors",
+    })
+}
+
+pub(super) fn move_when(word: &str) -> Result<MoveWhen, FormatError> {
+    let all = [MoveWhen::Needed, MoveWhen::Always];
+    all.into_iter().find(|when| move_when_word(*when) == word).ok_or_else(|| FormatError::Word {
+        key: "model.movable.when",
+        value: word.to_owned(),
+        known: "needed, always",
+    })
+}
+
+pub(super) const fn move_when_word(when: MoveWhen) -> &'static str {
+    match when {
+        MoveWhen::Needed => "needed",
+        MoveWhen::Always => "always",
+    }
 }
 
 pub(super) fn cache_type(key: &'static str, word: &str) -> Result<CacheType, FormatError> {
