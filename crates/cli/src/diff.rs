@@ -104,6 +104,7 @@ fn move_record(moved: &Moved) -> MoveRecord {
         What::Input => ("input", None),
         What::Head => ("head", None),
         What::Layers(run) => ("layers", Some([run.start, run.end])),
+        What::Parts(run) => ("parts", Some([run.start, run.end])),
     };
     let name = |device: &Option<DeviceRef>| device.as_ref().map(ToString::to_string);
     let (from, to, bytes) = (name(&moved.from), name(&moved.to), moved.bytes.get());
@@ -224,6 +225,7 @@ fn move_line(moved: &Moved) -> String {
         What::Head => "head".to_owned(),
         What::Layers(run) if moved.what.layers() == 1 => format!("layer {}", run.start),
         What::Layers(run) => format!("layers {}", show::layer_range(run)),
+        What::Parts(run) => format!("parts of layers {}", show::layer_range(run)),
     };
     let way = match (&moved.from, &moved.to) {
         (Some(from), Some(to)) => format!("{from} → {to}"),

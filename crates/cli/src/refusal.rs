@@ -99,6 +99,8 @@ impl Told<'_> {
             Change::CacheType { to } => {
                 format!("--cache-type-k {to} --cache-type-v {to} (takes {frees} less)")
             }
+            Change::ExpertsToHost => format!("--experts auto (puts {frees} on the host)"),
+            Change::FeedForwardToHost => format!("--ffn auto (puts {frees} on the host)"),
             Change::Unpin => "without --pin".to_owned(),
             Change::Uncap => "without --cap".to_owned(),
             Change::Devices { to } => format!("--max-devices {to}"),

@@ -1,5 +1,6 @@
 //! What people read: tables that fit a terminal, and sentences.
 
+mod parts;
 mod plan;
 mod report;
 

@@ -25,6 +25,9 @@ pub enum DiffError {
         /// Its digest.
         new_digest: String,
     },
+    /// Parts of layers lie apart, and the files do not tell what they take, or tell different parts.
+    #[error("parts of layers lie apart from them, and the plans do not tell the same parts of the same layers")]
+    OtherParts,
 }
 
 /// What moves from one plan to another. Bytes are those of the new plan's request, as the model's own tensors have them.
@@ -85,8 +88,10 @@ pub struct Moved {
 pub enum What {
     /// The token embedding.
     Input,
-    /// Layers in a row.
+    /// Layers in a row; without the part that lies elsewhere in either plan.
     Layers(Range<u32>),
+    /// Parts of layers in a row: experts, say.
+    Parts(Range<u32>),
     /// The output.
     Head,
 }
@@ -118,10 +123,20 @@ pub fn diff(old: &PlanFile, new: &PlanFile) -> Result<Diff, DiffError> {
         to,
         bytes: input,
     }));
+    let apart = Apart::new(old, new)?;
     for (index, bytes) in (0_u32..).zip(&bytes) {
         let holds = |held: &Held| held.layers.iter().any(|run| run.contains(&index));
+        let part = apart.bytes(index);
         for (from, to) in changes(&before, &after, holds) {
-            moves.push(Moved { what: What::Layers(index..index + 1), from, to, bytes: *bytes });
+            let bytes = bytes.saturating_sub(part.unwrap_or(Bytes::ZERO));
+            moves.push(Moved { what: What::Layers(index..index + 1), from, to, bytes });
+        }
+        let Some(bytes) = part else { continue };
+        let places = [(old, &before), (new, &after)].map(|(file, held)| part_at(file, held, index));
+        if let [from, to] = places
+            && from != to
+        {
+            moves.push(Moved { what: What::Parts(index..index + 1), from, to, bytes });
         }
     }
     for (from, to) in changes(&before, &after, |held| held.head) {
@@ -164,7 +179,7 @@ impl What {
     pub fn layers(&self) -> u32 {
         match self {
             Self::Layers(layers) => layers.end.saturating_sub(layers.start),
-            Self::Input | Self::Head => 0,
+            Self::Input | Self::Parts(_) | Self::Head => 0,
         }
     }
 }
@@ -238,9 +253,16 @@ fn changes(
 fn together(moves: Vec<Moved>) -> Vec<Moved> {
     let mut out: Vec<Moved> = Vec::new();
     for moved in moves {
-        if let What::Layers(layers) = &moved.what {
-            let before = out.iter_mut().rev().find(|other| other.from == moved.from && other.to == moved.to);
-            if let Some(Moved { what: What::Layers(run), bytes, .. }) = before
+        if let What::Layers(layers) | What::Parts(layers) = &moved.what {
+            let alike = |other: &What| {
+                matches!(
+                    (other, &moved.what),
+                    (What::Layers(_), What::Layers(_)) | (What::Parts(_), What::Parts(_))
+                )
+            };
+            let mut before = out.iter_mut().rev().filter(|other| alike(&other.what));
+            let before = before.find(|other| other.from == moved.from && other.to == moved.to);
+            if let Some(Moved { what: What::Layers(run) | What::Parts(run), bytes, .. }) = before
                 && run.end == layers.start
             {
                 run.end = layers.end;
@@ -251,4 +273,47 @@ fn together(moves: Vec<Moved>) -> Vec<Moved> {
         out.push(moved);
     }
     out
+}
+
+/// Layers whose part lies apart in one of two plans.
+struct Apart {
+    /// What the part of each layer takes where it does; `None` where both plans keep the layer whole.
+    bytes: Vec<Option<Bytes>>,
+}
+
+impl Apart {
+    fn new(old: &PlanFile, new: &PlanFile) -> Result<Self, DiffError> {
+        let apart = [old, new].into_iter().flat_map(|file| &file.overrides);
+        let told = [new, old].into_iter().filter_map(|file| file.model.movable.as_ref());
+        let mut bytes: Vec<Option<Bytes>> = Vec::new();
+        let mut told = told.peekable();
+        let Some(movable) = told.next() else {
+            return if apart.count() == 0 { Ok(Self { bytes }) } else { Err(DiffError::OtherParts) };
+        };
+        let class = &movable.class;
+        let other = |told: &plimsoll_export::MovableRecord| told.class != *class || told.parts != movable.parts;
+        if apart.clone().count() > 0 && (told.any(other) || apart.clone().any(|moved| moved.class != *class)) {
+            return Err(DiffError::OtherParts);
+        }
+        let parts = movable.parts.iter().flat_map(|run| (0..run.count).map(|_| run.bytes));
+        for (index, part) in (0_u32..).zip(parts) {
+            let is_apart = apart.clone().any(|moved| (moved.layers[0]..moved.layers[1]).contains(&index));
+            bytes.push(is_apart.then(|| Bytes::new(part)));
+        }
+        Ok(Self { bytes })
+    }
+
+    fn bytes(&self, layer: u32) -> Option<Bytes> {
+        self.bytes.get(usize::try_from(layer).ok()?).copied().flatten()
+    }
+}
+
+/// Where the part of a layer lies: where the plan says, else with the layer. Parts lie apart only where one copy runs.
+fn part_at(file: &PlanFile, held: &BTreeMap<DeviceRef, Held>, layer: u32) -> Option<DeviceRef> {
+    let apart = file.overrides.iter().find(|moved| (moved.layers[0]..moved.layers[1]).contains(&layer));
+    let own = || held.iter().find(|(_, held)| held.layers.iter().any(|run| run.contains(&layer)));
+    match apart {
+        Some(moved) => Some(DeviceRef { node: moved.node.clone(), device: moved.device.clone() }),
+        None => own().map(|(device, _)| device.clone()),
+    }
 }

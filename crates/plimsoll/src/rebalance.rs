@@ -104,6 +104,12 @@ pub fn holding(snapshot: &ClusterSnapshot, file: &PlanFile) -> ClusterSnapshot {
             *sum = sum.saturating_add(Bytes::saturating_sum(parts));
         }
     }
+    for part in &file.parts {
+        if let Some(device) = snapshot.node(&part.node).and_then(|node| node.device(&part.device)) {
+            let sum = held.entry((part.node.clone(), device.pool.clone())).or_insert(Bytes::ZERO);
+            *sum = sum.saturating_add(Bytes::new(part.bytes));
+        }
+    }
     let mut snapshot = snapshot.clone();
     for node in &mut snapshot.nodes {
         let id = node.id.clone();

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use plimsoll_balance::{Pipelines, PlanOptions, Refusal};
+use plimsoll_balance::{Objective, Pipelines, PlanOptions, Refusal};
 use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Pool};
+use plimsoll_export::llama_cpp::is_expert_tensor;
 use plimsoll_model::{CacheType, ContextLength, Request};
 use plimsoll_units::{Bytes, DeviceId, PoolId};
 
+use crate::experts::{Offload, PartPlace};
 use crate::job::Job;
 
 /// One change that makes the model fit.
@@ -28,6 +30,10 @@ pub enum Change {
         /// The largest multiple of 256 that fits, for one sequence.
         to: u64,
     },
+    /// Experts on the main host where that helps.
+    ExpertsToHost,
+    /// Feed-forward blocks on the main host where that helps.
+    FeedForwardToHost,
     /// Smaller cells in the key-value cache.
     CacheType {
         /// The largest type that fits, for keys and values.
@@ -83,6 +89,7 @@ pub fn suggestions(job: &Job<'_>, refusal: &Refusal) -> Vec<Suggestion> {
             break;
         }
     }
+    found.extend(parts_to_host(job));
     if let Some(memory) = one_more_device(job, refusal) {
         found.push(Suggestion { change: Change::AddDevice { memory }, frees: Bytes::ZERO });
     }
@@ -117,6 +124,29 @@ fn of_options<'a>(job: &'a Job<'a>) -> impl Iterator<Item = Suggestion> + 'a {
     };
     let changes = [unpin, uncap, devices, pipelines].into_iter().flatten();
     changes.map(|change| Suggestion { change, frees: Bytes::ZERO })
+}
+
+/// Parts of layers on the host, where they were kept with their layers and a plan exists without that.
+fn parts_to_host(job: &Job<'_>) -> Option<Suggestion> {
+    let (experts, feed_forward) = (job.offload.experts, job.offload.feed_forward);
+    let auto = |offload: Offload| job.clone().with_offload(offload);
+    let moved = |job: &Job<'_>| {
+        let prepared = job.prepare(Bytes::ZERO).ok()?;
+        let options = PlanOptions { objective: Objective::Fit, ..job.options.clone() };
+        let plan = job.plan_prepared(&prepared, &options).ok()?;
+        Some(Bytes::saturating_sum(plan.overrides.iter().map(|moved| moved.bytes)))
+    };
+    let suggestion = |change: Change, offload: Offload| {
+        let frees = moved(&auto(offload)).filter(|frees| !frees.is_zero())?;
+        Some(Suggestion { change, frees })
+    };
+    if experts == PartPlace::Device && job.model.has_tensor(is_expert_tensor) {
+        return suggestion(Change::ExpertsToHost, Offload { experts: PartPlace::Auto, feed_forward });
+    }
+    if feed_forward == PartPlace::Device && !job.model.has_tensor(is_expert_tensor) {
+        return suggestion(Change::FeedForwardToHost, Offload { experts, feed_forward: PartPlace::Auto });
+    }
+    None
 }
 
 /// The largest multiple of 256 below the asked context that fits.
@@ -215,6 +245,8 @@ impl Change {
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Context { .. } => "ctx",
+            Self::ExpertsToHost => "experts-to-host",
+            Self::FeedForwardToHost => "ffn-to-host",
             Self::CacheType { .. } => "cache-type",
             Self::Unpin => "unpin",
             Self::Uncap => "uncap",
@@ -230,6 +262,7 @@ impl Change {
             Self::Context { to } => to.to_string(),
             Self::CacheType { to } => to.to_string(),
             Self::Unpin | Self::Uncap => String::new(),
+            Self::ExpertsToHost | Self::FeedForwardToHost => "auto".to_owned(),
             Self::Devices { to } | Self::Pipelines { to } => to.to_string(),
             Self::AddDevice { memory } => memory.get().to_string(),
         }

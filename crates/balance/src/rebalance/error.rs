@@ -55,6 +55,15 @@ pub enum RebalanceError {
         /// The layer.
         at: u32,
     },
+    /// Parts of layers lie apart from them, or have to.
+    #[error(
+        "parts of {layers} layer(s) lie on the host, apart from them; only whole layers are rebalanced: plan again, and \
+         compare the two plans"
+    )]
+    PartsApart {
+        /// How many layers.
+        layers: usize,
+    },
     /// The plan names a device that the snapshot it was made from does not have.
     #[error("the plan names {device}, which generation {generation} does not have")]
     UnknownDevice {

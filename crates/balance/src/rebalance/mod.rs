@@ -35,7 +35,7 @@ use crate::door;
 use crate::error::PlanError;
 use crate::keep::as_good_as;
 use crate::plan::{Optimality, Plan};
-use crate::workload::{EngineRules, PlanOptions, Workload};
+use crate::workload::{EngineRules, MoveWhen, PlanOptions, Workload};
 
 /// The tolerances that [`Rebalance::trades`] lists.
 const TOLERANCES: [f64; 5] = [0.0, 0.01, 0.02, 0.05, 0.1];
@@ -73,6 +73,14 @@ pub fn rebalance_plan(
         emptied = without_room_on(snapshot, options);
         &emptied
     };
+    let apart: usize = current.overrides.iter().map(|moved| moved.layers.len()).sum();
+    let always = workload.movable.as_ref().is_some_and(|movable| movable.when == MoveWhen::Always);
+    if apart > 0 || always {
+        return Err(RebalanceError::PartsApart { layers: apart });
+    }
+    // Whole layers in force, and whole layers to come.
+    let whole = Workload { movable: None, ..workload.clone() };
+    let workload = &whole;
     let context = Context::new(snapshot, workload, rules, plan_options)?;
     let given = Given::read(&context, current, options)?;
     if context.items.layers() == 0 {

@@ -8,7 +8,7 @@ use plimsoll::model::{ModelSpec, Request};
 use plimsoll::units::Bytes;
 use plimsoll::{ContextChoice, Planned};
 
-use super::{clean, command, left_out, per_cent, seconds, shorten, stopped_line, table, text, width, wrap};
+use super::{parts, clean, command, left_out, per_cent, seconds, shorten, stopped_line, table, text, width, wrap};
 
 /// The whole answer to `plan`.
 pub(crate) fn plan(
@@ -28,6 +28,10 @@ pub(crate) fn plan(
         out.push_str(&wrap(&line, "  "));
         out.push('\n');
     }
+    for line in parts::beside(&planned.plan) {
+        out.push_str(&wrap(&line, "  "));
+        out.push('\n');
+    }
     for assumption in &planned.plan.assumed {
         out.push_str(&wrap(&format!("assumed: {}", assumption_text(assumption)), "  "));
         out.push('\n');
@@ -39,6 +43,10 @@ pub(crate) fn plan(
     if verbose {
         for stage in &planned.plan.stages {
             out.push_str(&wrap(&bytes_line(stage), "  "));
+            out.push('\n');
+        }
+        for line in parts::byte_lines(&planned.plan) {
+            out.push_str(&wrap(&line, "  "));
             out.push('\n');
         }
         for stopped in planned.plan.stopped.iter().filter(|s| s.reason != StoppedBy::NotNeeded) {
@@ -109,7 +117,7 @@ fn devices(planned: &Planned) -> String {
             let used = stage.used_bytes();
             [
                 shorten(&stage.device.to_string(), 30),
-                super::holds(stage, "").join(" + "),
+                holds(planned, stage),
                 per_cent(used, stage.budget_bytes),
                 of_budget(used, stage.budget_bytes),
                 stage.seconds.filter(|s| *s > 0.0).map_or_else(String::new, seconds),
@@ -137,6 +145,13 @@ fn devices(planned: &Planned) -> String {
         table.add_row(row);
     }
     text(&table)
+}
+
+/// What lies on a device, parts of other devices' layers last.
+fn holds(planned: &Planned, stage: &Stage) -> String {
+    let mut holds = super::holds(stage, "");
+    holds.extend(parts::of_other_layers(&planned.plan, stage));
+    holds.join(" + ")
 }
 
 /// Every byte of a stage.
