@@ -12,10 +12,10 @@ use crate::ledger::args::{
     AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs, parse_time,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use plimsoll::{Engine, Offload, PartPlace};
 use plimsoll::balance::{Objective, ParsePinError, Pin, Pipelines, Strategy, Transfers};
 use plimsoll::model::{CacheType, FlashAttention};
 use plimsoll::units::{Bytes, DeviceRef, NodeId};
+use plimsoll::{Engine, Offload, PartPlace};
 
 /// Decide what fits where before it runs.
 ///

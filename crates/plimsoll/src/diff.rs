@@ -26,7 +26,9 @@ pub enum DiffError {
         new_digest: String,
     },
     /// Parts of layers lie apart, and the files do not tell what they take, or tell different parts.
-    #[error("parts of layers lie apart from them, and the plans do not tell the same parts of the same layers")]
+    #[error(
+        "parts of layers lie apart from them, and the plans do not tell the same parts of the same layers"
+    )]
     OtherParts,
 }
 
@@ -291,8 +293,10 @@ impl Apart {
             return if apart.count() == 0 { Ok(Self { bytes }) } else { Err(DiffError::OtherParts) };
         };
         let class = &movable.class;
-        let other = |told: &plimsoll_export::MovableRecord| told.class != *class || told.parts != movable.parts;
-        if apart.clone().count() > 0 && (told.any(other) || apart.clone().any(|moved| moved.class != *class)) {
+        let other =
+            |told: &plimsoll_export::MovableRecord| told.class != *class || told.parts != movable.parts;
+        if apart.clone().count() > 0 && (told.any(other) || apart.clone().any(|moved| moved.class != *class))
+        {
             return Err(DiffError::OtherParts);
         }
         let parts = movable.parts.iter().flat_map(|run| (0..run.count).map(|_| run.bytes));

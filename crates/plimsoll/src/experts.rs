@@ -76,11 +76,18 @@ impl Job<'_> {
     ) -> Movable {
         let row = |padding: Padding| -> Vec<Part> {
             let parts = self.model.layer_parts(padding, &pick).into_iter();
-            parts.map(|part| Part { weights_bytes: part.weights_bytes, read_bytes: part.read_bytes }).collect()
+            parts
+                .map(|part| Part { weights_bytes: part.weights_bytes, read_bytes: part.read_bytes })
+                .collect()
         };
         let own = std::iter::once(self.request.engine.padding);
         let rows = own.chain(std::iter::repeat(Padding::Cuda)).take(footprints).map(row);
-        Movable { class, when, parts: rows.collect(), charges: self.with_copies(&rules.charges.partial, pick) }
+        Movable {
+            class,
+            when,
+            parts: rows.collect(),
+            charges: self.with_copies(&rules.charges.partial, pick),
+        }
     }
 
     /// What devices pay beside a host that computes, and room for the largest tensor that is copied from there for long

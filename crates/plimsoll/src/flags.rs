@@ -1,5 +1,7 @@
 //! What a llama.cpp command line means on a cluster.
 
+mod sent;
+
 use plimsoll_balance::{Placement, PlanError, PlanOptions, price};
 use plimsoll_cluster::ClusterSnapshot;
 use plimsoll_export::llama_cpp::{Assignment, Flags, FlagsError, Place};
@@ -9,6 +11,7 @@ use plimsoll_units::Bytes;
 use crate::context::ContextChoice;
 use crate::engine::Engine;
 use crate::job::{Job, Planned};
+use sent::Sent;
 
 /// Why a command line cannot be priced.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,16 @@ pub enum MeaningError {
     /// What it asks of the model cannot be laid out.
     #[error(transparent)]
     Estimate(#[from] EstimateError),
+    /// A tensor that belongs to no layer is sent elsewhere than the engine would keep it.
+    #[error(
+        "-ot sends {tensor}, which belongs to no layer, to {buffer}: only tensors of layers are understood here"
+    )]
+    OutsideLayers {
+        /// The tensor.
+        tensor: String,
+        /// Where it is sent.
+        buffer: String,
+    },
     /// The input is wrong.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -44,14 +57,15 @@ pub fn meaning(
     snapshot: &ClusterSnapshot,
     flags: &Flags,
 ) -> Result<Meaning, MeaningError> {
-    let job = Job::new(model, snapshot, Engine::LlamaCpp, flags.request, PlanOptions::default());
     let blocks = model.layer_count().saturating_add(model.nextn_count());
     let assignment = flags.assign(u32::try_from(blocks).unwrap_or(u32::MAX), snapshot)?;
-    let placement = placement(&assignment, model.layer_count());
+    let sent = Sent::new(model, snapshot, flags, &assignment)?;
+    let options = PlanOptions { parts: sent.elsewhere(model, snapshot), ..PlanOptions::default() };
+    let job = Job::new(model, snapshot, Engine::LlamaCpp, flags.request, options);
+    let placement = Placement { moved: sent.moved(), ..placement(&assignment, model.layer_count()) };
     let with = |cache_ram: Bytes| {
-        let prepared = job.prepare(cache_ram)?;
-        let priced =
-            price(snapshot, &prepared.workload, &prepared.rules, &PlanOptions::default(), &placement, 0.0)?;
+        let prepared = sent.apply(&job, job.prepare(cache_ram)?);
+        let priced = price(snapshot, &prepared.workload, &prepared.rules, &job.options, &placement, 0.0)?;
         Ok::<_, MeaningError>((prepared, priced))
     };
     let (mut prepared, mut priced) = with(flags.cache_ram)?;
@@ -75,6 +89,7 @@ pub fn meaning(
         );
     }
     warnings.extend(job.warnings(None));
+    warnings.extend(sent.warning());
     let ignored = flags.ignored.iter().map(|flag| format!("not looked at: {flag}"));
     warnings.extend(ignored);
     let choice = if flags.request.context.is_some() { ContextChoice::Asked } else { ContextChoice::Trained };

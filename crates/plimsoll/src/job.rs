@@ -187,8 +187,11 @@ impl<'a> Job<'a> {
                 placement.devices.push((stage.device.clone(), layers));
             }
         }
-        placement.moved =
-            plan.overrides.iter().flat_map(|moved| place(moved.layers.start)..place(moved.layers.end)).collect();
+        placement.moved = plan
+            .overrides
+            .iter()
+            .flat_map(|moved| place(moved.layers.start)..place(moved.layers.end))
+            .collect();
         placement
     }
 

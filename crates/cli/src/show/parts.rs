@@ -8,7 +8,8 @@ use super::layer_range;
 pub(super) fn of_other_layers(plan: &Plan, stage: &Stage) -> Option<String> {
     let here = |moved: &&Override| moved.device == stage.device;
     let class = plan.overrides.iter().find(here)?.class;
-    let layers: Vec<String> = plan.overrides.iter().filter(here).map(|moved| layer_range(&moved.layers)).collect();
+    let layers: Vec<String> =
+        plan.overrides.iter().filter(here).map(|moved| layer_range(&moved.layers)).collect();
     // What a stage lacks is told by where it lies: a few ranges say it, more would fill the table.
     let shown = match layers.as_slice() {
         few @ ([] | [_] | [_, _] | [_, _, _]) => few.join(", "),
@@ -28,7 +29,9 @@ pub(crate) const fn word(class: PartClass) -> &'static str {
 
 /// A line for everything beside the layers, with what it takes.
 pub(super) fn beside(plan: &Plan) -> impl Iterator<Item = String> + '_ {
-    plan.parts.iter().map(|part| format!("beside the layers: {} on {}, {}", part.name, part.device, part.bytes.scaled()))
+    plan.parts
+        .iter()
+        .map(|part| format!("beside the layers: {} on {}, {}", part.name, part.device, part.bytes.scaled()))
 }
 
 /// Every byte of what lies apart from its layer.

@@ -1,78 +1,16 @@
 //! What a llama.cpp command line asks for.
 
-use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node};
-use plimsoll_model::{CacheType, ContextLength, EngineProfile, FlashAttention, Request};
-use plimsoll_units::{Bytes, DeviceRef, NodeId};
+mod devices;
+mod error;
 
-use super::replay::{Place, assign};
+use plimsoll_model::{CacheType, ContextLength, EngineProfile, FlashAttention, Request};
+use plimsoll_units::{Bytes, DeviceRef};
+
+use super::replay::Place;
+use super::tensors::TensorRules;
 use super::{CACHE_RAM, MAX_DEVICES};
 
-/// Why a command line cannot be priced.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FlagsError {
-    /// A flag without its value.
-    #[error("the flag {flag} has no value")]
-    NoValue {
-        /// The flag.
-        flag: String,
-    },
-    /// A value that the engine would not take.
-    #[error("the flag {flag} has the value '{value}'; {expected}")]
-    Value {
-        /// The flag.
-        flag: String,
-        /// Its value.
-        value: String,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// A flag that moves parts of layers or changes how they are split.
-    #[error("the flag {flag} is not understood here: whole layers, split by layer, can be checked")]
-    Unsupported {
-        /// The flag.
-        flag: String,
-    },
-    /// A device that is not there.
-    #[error("--device names '{name}'; the engine sees {seen}")]
-    UnknownDevice {
-        /// The name.
-        name: String,
-        /// The names that exist.
-        seen: String,
-    },
-    /// A server that the cluster does not know.
-    #[error("--rpc names {address}, and no node of the cluster listens there")]
-    UnknownServer {
-        /// The address.
-        address: String,
-    },
-    /// More shares than devices.
-    #[error("-ts has {shares} shares and there are {devices} devices")]
-    TooManyShares {
-        /// How many shares.
-        shares: usize,
-        /// How many devices.
-        devices: usize,
-    },
-    /// A device that is named twice.
-    #[error("--device names {device} twice")]
-    RepeatedDevice {
-        /// The device.
-        device: DeviceRef,
-    },
-    /// A main GPU that is not there.
-    #[error("-mg names device {main_gpu}, counted from 0, and there are {devices}")]
-    NoMainGpu {
-        /// The number.
-        main_gpu: usize,
-        /// How many devices there are.
-        devices: usize,
-    },
-    /// Nobody runs the engine.
-    #[error("the cluster has no main node to run the engine on")]
-    NoMainNode,
-}
+pub use error::FlagsError;
 
 /// A llama.cpp command line, understood as far as memory depends on it.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +21,8 @@ pub struct Flags {
     pub cache_ram: Bytes,
     /// Flags that memory does not depend on, as far as is known.
     pub ignored: Vec<String>,
+    /// Which tensors it sends to a buffer of its own choice.
+    pub tensors: TensorRules,
     gpu_layers: i64,
     split: Option<Vec<f32>>,
     devices: Option<Vec<String>>,
@@ -114,6 +54,7 @@ pub fn parse_flags(words: &[String]) -> Result<Flags, FlagsError> {
         request,
         cache_ram: CACHE_RAM,
         ignored: Vec::new(),
+        tensors: TensorRules::default(),
         gpu_layers: -1,
         split: None,
         devices: None,
@@ -158,7 +99,7 @@ fn is_flag(word: &str) -> bool {
 
 /// Whether one of the flags below needs a value.
 fn takes_value(flag: &str) -> bool {
-    const WITH_VALUE: [&str; 33] = [
+    const WITH_VALUE: [&str; 38] = [
         "-m",
         "--model",
         "-c",
@@ -191,7 +132,12 @@ fn takes_value(flag: &str) -> bool {
         "-fit",
         "--cache-ram",
         "-cram",
+        "-ot",
+        "--override-tensor",
+        "-ncmoe",
         "--n-cpu-moe",
+        "-ncffn",
+        "--n-cpu-ffn",
     ];
     WITH_VALUE.contains(&flag)
 }
@@ -202,7 +148,8 @@ fn switch(flags: &mut Flags, flag: &str, unified: &mut Option<bool>) -> Result<b
         "--kv-unified" | "-kvu" => *unified = Some(true),
         "--no-kv-unified" | "-no-kvu" => *unified = Some(false),
         "--swa-full" => flags.request.full_window = true,
-        "-cmoe" | "--cpu-moe" | "-nkvo" | "--no-kv-offload" => {
+        "-cmoe" | "--cpu-moe" => flags.tensors.add_experts(flag)?,
+        "-nkvo" | "--no-kv-offload" => {
             return Err(FlagsError::Unsupported { flag: flag.to_owned() });
         }
         _ => return Ok(false),
@@ -273,9 +220,9 @@ fn valued(
             // No limit: at least what the default would take.
             flags.cache_ram = u32::try_from(mib).map_or(CACHE_RAM, Bytes::mib);
         }
-        "-ot" | "--override-tensor" | "-ncmoe" | "--n-cpu-moe" | "--n-cpu-ffn" => {
-            return Err(FlagsError::Unsupported { flag: flag.to_owned() });
-        }
+        "-ot" | "--override-tensor" => flags.tensors.add(flag, value)?,
+        "-ncmoe" | "--n-cpu-moe" => flags.tensors.add_first_layers(flag, number(value)?, false)?,
+        "-ncffn" | "--n-cpu-ffn" => flags.tensors.add_first_layers(flag, number(value)?, true)?,
         _ => return Ok(false),
     }
     Ok(true)
@@ -306,99 +253,6 @@ fn shares(text: &str) -> Result<Vec<f32>, &'static str> {
 
 fn cache_type(text: &str) -> Option<CacheType> {
     text.parse().ok()
-}
-
-impl Flags {
-    /// Whether the engine would choose layers and context by itself: its fit is on, and nothing is set that it keeps to.
-    pub fn fit_may_change(&self) -> bool {
-        self.fit && self.gpu_layers < 0 && self.split.is_none() && self.request.context.is_none()
-    }
-
-    /// Where the engine would put `blocks` blocks and the head on this cluster.
-    ///
-    /// # Errors
-    ///
-    /// A device or a server that the cluster does not have, more shares than devices, or no node to run the engine on.
-    pub fn assign(&self, blocks: u32, snapshot: &ClusterSnapshot) -> Result<Assignment, FlagsError> {
-        let main = snapshot.main_node().map_err(|_| FlagsError::NoMainNode)?;
-        let mut devices = self.engine_devices(snapshot, main)?;
-        let repeated = devices.iter().enumerate().find(|(at, device)| devices[..*at].contains(device));
-        if let Some((_, device)) = repeated {
-            return Err(FlagsError::RepeatedDevice { device: device.clone() });
-        }
-        if self.only_main_gpu && !devices.is_empty() {
-            let all = devices.len();
-            devices = devices.into_iter().skip(self.main_gpu).take(1).collect();
-            if devices.is_empty() {
-                return Err(FlagsError::NoMainGpu { main_gpu: self.main_gpu, devices: all });
-            }
-        }
-        let split = match &self.split {
-            Some(shares) if shares.len() > devices.len() => {
-                return Err(FlagsError::TooManyShares { shares: shares.len(), devices: devices.len() });
-            }
-            Some(shares) if shares.iter().any(|share| *share > 0.0) => {
-                let missing = devices.len() - shares.len();
-                shares.iter().copied().chain(std::iter::repeat_n(0.0, missing)).collect()
-            }
-            // No shares, or none above zero: by what is free.
-            _ => devices.iter().map(|device| free_share(snapshot, device)).collect::<Vec<f32>>(),
-        };
-        Ok(Assignment { places: assign(blocks, self.gpu_layers, &split), devices })
-    }
-
-    /// The devices in the order in which `-ts` counts them: as `--device` says, else those of rpc servers first.
-    fn engine_devices(&self, snapshot: &ClusterSnapshot, main: &Node) -> Result<Vec<DeviceRef>, FlagsError> {
-        let remote = self.remote_devices(snapshot)?;
-        let local: Vec<DeviceRef> =
-            main.devices.iter().filter(|d| !is_cpu(d)).map(|d| named(&main.id, d)).collect();
-        let Some(names) = &self.devices else {
-            return Ok(remote.into_iter().chain(local).collect());
-        };
-        if names.len() == 1 && names[0] == "none" {
-            return Ok(Vec::new());
-        }
-        let by_name = |name: &String| {
-            let over_rpc = name.strip_prefix("RPC").and_then(|n| n.parse::<usize>().ok());
-            let found = match over_rpc {
-                Some(n) => remote.get(n).cloned(),
-                None => local.iter().find(|device| device.device.as_str() == name).cloned(),
-            };
-            found.ok_or_else(|| {
-                let remote = (0..remote.len()).map(|n| format!("RPC{n}"));
-                let seen: Vec<String> = local.iter().map(|d| d.device.to_string()).chain(remote).collect();
-                let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
-                FlagsError::UnknownDevice { name: name.clone(), seen }
-            })
-        };
-        names.iter().map(by_name).collect()
-    }
-
-    /// Every device of every server, in the order of `--rpc`: a server shows what its node lists.
-    fn remote_devices(&self, snapshot: &ClusterSnapshot) -> Result<Vec<DeviceRef>, FlagsError> {
-        let mut devices = Vec::new();
-        for address in &self.servers {
-            let node = snapshot.nodes.iter().find(|node| node.rpc.as_deref() == Some(address));
-            let node = node.ok_or_else(|| FlagsError::UnknownServer { address: address.clone() })?;
-            devices.extend(node.devices.iter().filter(|d| !d.is_host()).map(|d| named(&node.id, d)));
-        }
-        Ok(devices)
-    }
-}
-
-fn is_cpu(device: &Device) -> bool {
-    device.backend == GpuBackend::Cpu
-}
-
-fn named(node: &NodeId, device: &Device) -> DeviceRef {
-    DeviceRef { node: node.clone(), device: device.id.clone() }
-}
-
-/// What is free on a device, as the engine would weigh it; nothing where that is not known.
-#[expect(clippy::cast_possible_truncation, reason = "the engine keeps shares in 32-bit floating point")]
-fn free_share(snapshot: &ClusterSnapshot, device: &DeviceRef) -> f32 {
-    let pool = snapshot.device(device).and_then(|(node, found)| node.pool(&found.pool));
-    pool.and_then(|pool| pool.free).map_or(0.0, |free| free.as_f64() as f32)
 }
 
 #[cfg(test)]
@@ -455,7 +309,7 @@ mod tests {
         ] {
             assert_eq!(parse(line).unwrap_err().to_string(), what, "{line}");
         }
-        for line in ["-ot exps=CPU", "-ncmoe 4", "--cpu-moe", "-sm row", "-nkvo"] {
+        for line in ["-sm row", "-nkvo"] {
             assert!(matches!(parse(line), Err(FlagsError::Unsupported { .. })), "{line}");
         }
     }

@@ -7,12 +7,14 @@ mod command;
 mod flags;
 mod overrides;
 mod replay;
+mod tensors;
 
 pub use charges::{Blocks, CACHE_RAM, ComputeFacts, most_above, rules};
 pub use command::{Command, ExportError, LaunchLine, ModelFacts, command};
 pub use flags::{Assignment, Flags, FlagsError, parse_flags};
 pub use overrides::{is_dense_tensor, is_expert_tensor};
 pub use replay::{Place, assign};
+pub use tensors::{HOST_BUFFER, TensorRules};
 
 /// The build whose rules these are.
 pub const VERSION: &str = "b11434";

@@ -30,6 +30,11 @@ impl ModelSpec {
         part.collect()
     }
 
+    /// The names of the tensors that belong to no layer: those of the input, and those of the head.
+    pub fn end_tensors(&self) -> (impl Iterator<Item = &str>, impl Iterator<Item = &str>) {
+        (self.input.iter().map(|weight| &*weight.name), self.head.iter().map(|weight| &*weight.name))
+    }
+
     /// What the largest of the layers' tensors takes whose name is picked; zero where none is.
     pub fn largest_tensor(&self, padding: Padding, pick: impl Fn(&str) -> bool) -> Bytes {
         let blocks = self.blocks[..self.layer_count()].iter();
