@@ -9,8 +9,10 @@ mod from_gguf;
 #[cfg(feature = "list")]
 mod from_list;
 pub(crate) mod names;
+mod of_rank;
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 mod open;
+mod placed;
 mod weights;
 
 use plimsoll_units::Bytes;
@@ -18,6 +20,7 @@ use plimsoll_units::Bytes;
 pub use error::{ModelWarning, SpecError};
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use open::{OpenError, open};
+pub use placed::{PlacedTensor, TensorPlace};
 pub use weights::{ClassBytes, TensorClass};
 
 use crate::arch::{LayerShape, Shape};

@@ -5,11 +5,13 @@
 mod charges;
 mod command;
 mod flags;
+mod older;
 mod replay;
 
 pub use charges::{Blocks, CACHE_RAM, ComputeFacts, most_above, rules};
 pub use command::{Command, ExportError, LaunchLine, ModelFacts, command};
 pub use flags::{Assignment, Flags, FlagsError, parse_flags};
+pub use older::{VERSION as OLDER_VERSION, assign as older_assign, command as older_command};
 pub use replay::{Place, assign};
 
 /// The build whose rules these are.

@@ -67,6 +67,7 @@ impl PlanFile {
             },
             seal: None,
             commands: Vec::new(),
+            files: Vec::new(),
         }
     }
 
@@ -155,6 +156,9 @@ impl PlanFile {
 
     /// The model file that the engine's command line names.
     pub fn model_path(&self) -> Option<String> {
+        if let Some(path) = &self.model.path {
+            return Some(path.clone());
+        }
         // The engine comes after the servers that it asks.
         let words = shlex::split(&self.commands.last()?.line)?;
         words.into_iter().skip_while(|word| word != "-m").nth(1)
@@ -226,6 +230,7 @@ impl PlanFile {
             micro_batch: request.ubatch,
             batch: request.batch,
             full_window: request.swa_full,
+            ranks: request.tensor_parallel.unwrap_or(1),
             engine: engine(&request.engine.name)?,
         })
     }
@@ -335,6 +340,7 @@ fn request_record(saved: &Saved<'_>) -> RequestRecord {
         ubatch: request.micro_batch,
         batch: request.batch,
         swa_full: request.full_window,
+        tensor_parallel: (request.ranks > 1).then_some(request.ranks),
         objective: objective_word(options.objective).to_owned(),
         strategy: strategy_word(options.strategy).to_owned(),
         max_devices: options.max_devices,
@@ -351,10 +357,7 @@ fn request_record(saved: &Saved<'_>) -> RequestRecord {
             .then(|| transfers_word(options.transfers).to_owned()),
         engine: EngineRecord {
             name: request.engine.name.to_owned(),
-            version: match rules.host {
-                HostUse::FirstLayersOfMain => crate::llama_cpp::VERSION.to_owned(),
-                HostUse::Ordinary => String::new(),
-            },
+            version: crate::engine_version(request.engine.name).to_owned(),
             host: match rules.host {
                 HostUse::Ordinary => "ordinary".to_owned(),
                 HostUse::FirstLayersOfMain => "first-layers-of-main".to_owned(),
@@ -439,6 +442,8 @@ impl ModelRecord {
             nextn: footprint.map_or(0, |f| f.nextn),
             activation_bytes: 0,
             variants: BTreeMap::new(),
+            path: None,
+            modules: None,
         };
         record.digest = record.layer_digest();
         record
