@@ -28,7 +28,7 @@ pub struct Job<'a> {
     pub(crate) request: Request,
     pub(crate) options: PlanOptions,
     /// Devices of the cluster that the engine has no name or no use for.
-    unseen: Vec<DeviceRef>,
+    pub(crate) unseen: Vec<DeviceRef>,
     /// The most equal devices of one node that could share every layer.
     pub(crate) most_alike: u32,
 }
