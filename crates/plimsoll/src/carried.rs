@@ -156,17 +156,21 @@ impl<'a> Job<'a> {
             let options = PlanOptions { only: Some([node.clone()].into()), ..self.options.clone() };
             plan(&Self { options, ..self.clone() })
         };
-        let mut fits: Vec<NodeId> = Vec::new();
+        let mut alone_on: Vec<(NodeId, Plan)> = Vec::new();
         let mut refused = None;
         for node in self.snapshot.nodes.iter().filter(|node| self.allows(&node.id)) {
             match alone(&node.id) {
-                Ok(_) => fits.push(node.id.clone()),
+                Ok(carried) => alone_on.push((node.id.clone(), carried.plan)),
                 Err(error) => refused = refused.or(error.refusal().is_some().then_some(error)),
             }
         }
-        if let (true, Some(error)) = (fits.is_empty(), refused) {
+        if let (true, Some(error)) = (alone_on.is_empty(), refused) {
             return Err(error);
         }
+        // The best one first: it is the one that the text names.
+        let value = |plan: &Plan| plan.value.value.unwrap_or(f64::MAX);
+        alone_on.sort_by(|(_, one), (_, other)| value(one).total_cmp(&value(other)));
+        let fits: Vec<NodeId> = alone_on.into_iter().map(|(node, _)| node).collect();
         let others = used.into_iter().filter(|node| !fits.contains(node)).cloned();
         let nodes = fits.iter().cloned().chain(others).collect();
         Err(EngineError::SeveralNodes { engine: self.engine.name(), nodes }.into())
