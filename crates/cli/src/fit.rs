@@ -157,9 +157,10 @@ fn taken(plan: &Plan) -> (Bytes, usize) {
 /// The same in words: `55.2 GB on 2 devices and the host`.
 fn taken_text(plan: &Plan, engine: Engine) -> String {
     let (bytes, devices) = taken(plan);
-    let host = plan.stages.first().filter(|_| matches!(engine, Engine::LlamaCpp | Engine::IkLlamaCpp)).filter(|stage| {
-        stage.device.device.as_str() == Device::HOST && (stage.head || !stage.layers.is_empty())
-    });
+    let host =
+        plan.stages.first().filter(|_| matches!(engine, Engine::LlamaCpp | Engine::IkLlamaCpp)).filter(
+            |stage| stage.device.device.as_str() == Device::HOST && (stage.head || !stage.layers.is_empty()),
+        );
     let named = |count: usize| format!("{count} device{}", if count == 1 { "" } else { "s" });
     let places = match (host, devices) {
         (None, devices) => named(devices),

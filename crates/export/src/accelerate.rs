@@ -117,8 +117,13 @@ impl Modules {
         let (base, list) = layers.rsplit_once('.').unwrap_or(("", layers));
         if tied {
             // The output stands beside the whole text model: `lm_head` beside `model`.
-            let root: Vec<&str> = base.split('.').take_while(|part| *part != "model" && *part != "transformer").collect();
-            let root = if base.split('.').any(|part| part == "model" || part == "transformer") { root.join(".") } else { String::new() };
+            let root: Vec<&str> =
+                base.split('.').take_while(|part| *part != "model" && *part != "transformer").collect();
+            let root = if base.split('.').any(|part| part == "model" || part == "transformer") {
+                root.join(".")
+            } else {
+                String::new()
+            };
             self.tied = Some(if root.is_empty() { "lm_head".to_owned() } else { format!("{root}.lm_head") });
         }
         if list == "layers" && !base.is_empty() {
@@ -145,7 +150,10 @@ fn container(tensor: &str, layer: u32) -> Option<&str> {
 pub fn rules(facts: Option<&ComputeFacts>, request: &Request, context: &ResolvedContext) -> EngineRules {
     let tokens = context.per_sequence.saturating_mul(u64::from(request.parallel));
     let (each, logits) = facts.map_or((Bytes::ZERO, Bytes::ZERO), |facts| {
-        let wide = facts.embedding_length.saturating_mul(4).saturating_add(facts.feed_forward_length.saturating_mul(2));
+        let wide = facts
+            .embedding_length
+            .saturating_mul(4)
+            .saturating_add(facts.feed_forward_length.saturating_mul(2));
         let rows = u64::from(request.parallel).saturating_mul(facts.vocabulary);
         (Bytes::new(2).saturating_mul(wide).saturating_mul(tokens), Bytes::new(8).saturating_mul(rows))
     });
@@ -225,10 +233,14 @@ pub fn export(
     let (shown, note) = visible(stages.iter().map(|(_, device)| *device));
     let limits = stages.iter().zip(values(&stages));
     let limits: Vec<String> = limits
-        .map(|((stage, _), value)| format!("    \"{}\": {}", value.trim_matches('"'), stage.budget_bytes.get()))
+        .map(|((stage, _), value)| {
+            format!("    \"{}\": {}", value.trim_matches('"'), stage.budget_bytes.get())
+        })
         .collect();
-    let map: Vec<String> =
-        map.iter().map(|(name, value)| format!("    {}: {value}", serde_json::Value::from(name.as_str()))).collect();
+    let map: Vec<String> = map
+        .iter()
+        .map(|(name, value)| format!("    {}: {value}", serde_json::Value::from(name.as_str())))
+        .collect();
     let text = format!(
         "{{\n  \"device_map\": {{\n{}\n  }},\n  \"max_memory\": {{\n{}\n  }}\n}}\n",
         map.join(",\n"),
@@ -239,7 +251,8 @@ pub fn export(
          model = t.AutoModelForCausalLM.from_pretrained({}, torch_dtype=\"auto\", device_map=m[\"device_map\"])",
         serde_json::Value::from(path)
     );
-    let mut notes = vec![format!("{FILE} has to lie where the line is typed (plimsoll plan … --export {FILE})")];
+    let mut notes =
+        vec![format!("{FILE} has to lie where the line is typed (plimsoll plan … --export {FILE})")];
     notes.extend(note);
     let line = words(shown.into_iter().collect(), vec!["python3".into(), "-i".into(), "-c".into(), program]);
     let files = vec![ExportFile { name: FILE.to_owned(), text }];

@@ -8,7 +8,9 @@ use plimsoll_units::{DeviceRef, NodeId};
 #[non_exhaustive]
 pub enum EngineError {
     /// Several copies in one plan.
-    #[error("the plan runs {copies} copies side by side and {engine} starts one; plan with --pipelines 1 and start it again for each")]
+    #[error(
+        "the plan runs {copies} copies side by side and {engine} starts one; plan with --pipelines 1 and start it again for each"
+    )]
     SeveralCopies {
         /// The engine.
         engine: &'static str,
@@ -24,7 +26,9 @@ pub enum EngineError {
         nodes: Vec<NodeId>,
     },
     /// A node is reached twice, with another one in between.
-    #[error("{engine} numbers ranks node by node, and the plan comes back to node {node}; plan with --strategy given-order")]
+    #[error(
+        "{engine} numbers ranks node by node, and the plan comes back to node {node}; plan with --strategy given-order"
+    )]
     NodeAgain {
         /// The engine.
         engine: &'static str,
@@ -60,7 +64,9 @@ pub enum EngineError {
         nearest: CacheType,
     },
     /// Keys and values of two forms.
-    #[error("{engine} keeps keys and values in one form, and {keys} and {values} were asked for; the nearest is {keys} for both")]
+    #[error(
+        "{engine} keeps keys and values in one form, and {keys} and {values} were asked for; the nearest is {keys} for both"
+    )]
     TwoCacheTypes {
         /// The engine.
         engine: &'static str,
@@ -106,7 +112,9 @@ pub enum EngineError {
         architecture: String,
     },
     /// Several devices of one node for an engine that runs one process on each.
-    #[error("{engine} runs one process on a node, and the plan has {devices} devices of {node}; cap or leave out all but one")]
+    #[error(
+        "{engine} runs one process on a node, and the plan has {devices} devices of {node}; cap or leave out all but one"
+    )]
     SeveralOfNode {
         /// The engine.
         engine: &'static str,
@@ -126,7 +134,9 @@ pub enum EngineError {
         nearest: &'static str,
     },
     /// Several ranks of every layer for an engine that has one.
-    #[error("{engine} gives every layer to one device, and --tensor-parallel {ranks} shares it out; vllm and sglang do that")]
+    #[error(
+        "{engine} gives every layer to one device, and --tensor-parallel {ranks} shares it out; vllm and sglang do that"
+    )]
     NoTensorParallel {
         /// The engine.
         engine: &'static str,
@@ -148,13 +158,17 @@ pub enum EngineError {
         nearest: u32,
     },
     /// A model that tells no heads cannot be shared out.
-    #[error("the model tells no heads, so that --tensor-parallel {ranks} cannot share them out; the nearest is --tensor-parallel 1")]
+    #[error(
+        "the model tells no heads, so that --tensor-parallel {ranks} cannot share them out; the nearest is --tensor-parallel 1"
+    )]
     NoHeads {
         /// How many devices were to share them.
         ranks: u32,
     },
     /// No node has so many equal devices.
-    #[error("no node has the {ranks} equal devices that --tensor-parallel {ranks} shares every layer between; the most is {most}")]
+    #[error(
+        "no node has the {ranks} equal devices that --tensor-parallel {ranks} shares every layer between; the most is {most}"
+    )]
     NoEqualDevices {
         /// How many were asked for.
         ranks: u32,
@@ -168,7 +182,9 @@ pub enum EngineError {
         device: DeviceRef,
     },
     /// Layers without names that the engine can be told.
-    #[error("the tensors of the layers have no module with a number in their names ({tensor}): a device map cannot name them")]
+    #[error(
+        "the tensors of the layers have no module with a number in their names ({tensor}): a device map cannot name them"
+    )]
     NoModules {
         /// A tensor.
         tensor: String,

@@ -65,7 +65,10 @@ pub fn on_every_node(footprint: Footprint) -> Footprint {
 /// What it takes beside the layers: an estimate.
 pub fn rules(facts: Option<&ComputeFacts>, request: &Request) -> EngineRules {
     let each = facts.map_or(Bytes::ZERO, |facts| {
-        let wide = facts.embedding_length.saturating_mul(6).saturating_add(facts.feed_forward_length.saturating_mul(3));
+        let wide = facts
+            .embedding_length
+            .saturating_mul(6)
+            .saturating_add(facts.feed_forward_length.saturating_mul(3));
         Bytes::new(2).saturating_mul(wide).saturating_mul(u64::from(request.batch))
     });
     let each = each.saturating_add(FIXED);
@@ -125,13 +128,16 @@ pub fn export(
         "ephemeral_port": PORT,
     }}});
     let text = format!("{instance:#}\n");
-    let line = ["curl", "-X", "POST", "http://localhost:52415/instance", "-H", "content-type: application/json"];
+    let line =
+        ["curl", "-X", "POST", "http://localhost:52415/instance", "-H", "content-type: application/json"];
     let line = line.into_iter().chain(["-d", "@instance.json"]).map(str::to_owned).collect();
     let node = stages.first().map(|(stage, _)| stage.device.node.clone());
     let lines = node.map(|node| LaunchLine { node, words: line }).into_iter().collect();
     let notes = vec![
         format!("{FILE} has to lie where the line is typed (plimsoll plan … --export {FILE})"),
-        format!("nodes and the model stand under their names here; write those that GET /state and GET /models show into {FILE}"),
+        format!(
+            "nodes and the model stand under their names here; write those that GET /state and GET /models show into {FILE}"
+        ),
     ];
     Ok(Export { lines, files: vec![ExportFile { name: FILE.to_owned(), text }], notes })
 }

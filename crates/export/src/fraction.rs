@@ -40,7 +40,8 @@ impl fmt::Display for Share {
 pub(crate) fn share(flag: &'static str, spans: &[Span<'_>]) -> Result<Share, EngineError> {
     for digits in 2..=9 {
         let one = 10_u64.pow(digits);
-        let up = |span: &Span<'_>| (u128::from(span.need) * u128::from(one)).div_ceil(u128::from(span.of.max(1)));
+        let up =
+            |span: &Span<'_>| (u128::from(span.need) * u128::from(one)).div_ceil(u128::from(span.of.max(1)));
         let least = spans.iter().map(up).max().unwrap_or(0);
         let Ok(least) = u64::try_from(least) else { break };
         // A product in floating point may fall short of the exact one by a byte: then one unit more.

@@ -35,10 +35,10 @@ pub use fraction::Share;
 pub use launch::{Export, ExportFile, TOGETHER};
 
 pub use plan_file::{
-    AssumptionRecord, BasisRecord, ChargesRecord, CommandRecord, EngineRecord, FileRecord, FormatError, ModelRecord,
-    OptimalityRecord, PLAN_FORMAT, PinRecord, PipelinesRecord, PlanFile, ReportRecord, RequestRecord,
-    RunRecord, Saved, StageRecord, StoppedRecord, ValueRecord, VariantRecord, assumption_text, layer_digest,
-    objective_word, stopped_text, transfers_word,
+    AssumptionRecord, BasisRecord, ChargesRecord, CommandRecord, EngineRecord, FileRecord, FormatError,
+    ModelRecord, OptimalityRecord, PLAN_FORMAT, PinRecord, PipelinesRecord, PlanFile, ReportRecord,
+    RequestRecord, RunRecord, Saved, StageRecord, StoppedRecord, ValueRecord, VariantRecord, assumption_text,
+    layer_digest, objective_word, stopped_text, transfers_word,
 };
 
 /// The version of an engine whose rules its exports follow; empty for none.

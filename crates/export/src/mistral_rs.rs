@@ -42,7 +42,10 @@ pub fn without_ends(footprint: Footprint) -> Footprint {
 /// what it computes in.
 pub fn rules(facts: Option<&ComputeFacts>, request: &Request, whole: &Footprint) -> EngineRules {
     let each = facts.map_or(Bytes::ZERO, |facts| {
-        let wide = facts.embedding_length.saturating_mul(6).saturating_add(facts.feed_forward_length.saturating_mul(3));
+        let wide = facts
+            .embedding_length
+            .saturating_mul(6)
+            .saturating_add(facts.feed_forward_length.saturating_mul(3));
         Bytes::new(2).saturating_mul(wide).saturating_mul(u64::from(request.batch))
     });
     let each = each.saturating_add(FIXED);
@@ -112,7 +115,10 @@ pub fn export(
     let on_host = |(_, device): &(&Stage, &Device)| device.is_host();
     let gpus: Vec<_> = stages.iter().filter(|stage| !on_host(stage)).collect();
     if let (Some((stage, _)), false) = (stages.first().filter(|stage| on_host(stage)), gpus.is_empty()) {
-        return Err(EngineError::OnHost { engine: "mistral.rs, which begins on its first device,", host: stage.device.clone() });
+        return Err(EngineError::OnHost {
+            engine: "mistral.rs, which begins on its first device,",
+            host: stage.device.clone(),
+        });
     }
     let (shown, note) = visible(gpus.iter().map(|(_, device)| *device));
     let mut notes: Vec<String> = note.into_iter().collect();
@@ -128,13 +134,18 @@ pub fn export(
     if gpus.is_empty() {
         line.push("--cpu".to_owned());
     } else if suffix {
-        let list: Vec<String> =
-            gpus.iter().enumerate().map(|(number, (stage, _))| format!("{number}:{}", length(stage))).collect();
+        let list: Vec<String> = gpus
+            .iter()
+            .enumerate()
+            .map(|(number, (stage, _))| format!("{number}:{}", length(stage)))
+            .collect();
         line.extend(["-n".to_owned(), list.join(";")]);
     } else {
         files.push(ExportFile { name: FILE.to_owned(), text: topology(&stages) });
         line.extend(["--topology".to_owned(), FILE.to_owned()]);
-        notes.push(format!("a list of layers keeps the last ones on the host; {FILE} says it for every range"));
+        notes.push(format!(
+            "a list of layers keeps the last ones on the host; {FILE} says it for every range"
+        ));
     }
     if gguf {
         let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));

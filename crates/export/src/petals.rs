@@ -24,7 +24,10 @@ const FIXED: Bytes = Bytes::gib(1);
 /// What a server takes beside its blocks, an estimate. Embedding and head are no server's.
 pub fn rules(facts: Option<&ComputeFacts>, request: &Request) -> EngineRules {
     let each = facts.map_or(Bytes::ZERO, |facts| {
-        let wide = facts.embedding_length.saturating_mul(6).saturating_add(facts.feed_forward_length.saturating_mul(3));
+        let wide = facts
+            .embedding_length
+            .saturating_mul(6)
+            .saturating_add(facts.feed_forward_length.saturating_mul(3));
         Bytes::new(2).saturating_mul(wide).saturating_mul(u64::from(request.batch))
     });
     let each = each.saturating_add(FIXED);
@@ -75,12 +78,13 @@ pub fn export(
         };
         let blocks = format!("{}:{}", stage.layers.start, stage.layers.end);
         let cells = context.total.to_string();
-        let mut line: Vec<String> = ["python3", "-m", "petals.cli.run_server", path, "--block_indices", &blocks]
-            .into_iter()
-            .chain(["--device", place, "--torch_dtype", dtype, "--quant_type", "none"])
-            .chain(["--attn_cache_tokens", &cells])
-            .map(str::to_owned)
-            .collect();
+        let mut line: Vec<String> =
+            ["python3", "-m", "petals.cli.run_server", path, "--block_indices", &blocks]
+                .into_iter()
+                .chain(["--device", place, "--torch_dtype", dtype, "--quant_type", "none"])
+                .chain(["--attn_cache_tokens", &cells])
+                .map(str::to_owned)
+                .collect();
         if lines.is_empty() {
             line.push("--new_swarm".to_owned());
         } else {

@@ -66,7 +66,10 @@ impl Server {
 pub fn rules(facts: Option<&ComputeFacts>, request: &Request) -> EngineRules {
     let step = u64::from(request.batch.max(request.parallel));
     let (each, logits) = facts.map_or((Bytes::ZERO, Bytes::ZERO), |facts| {
-        let wide = facts.embedding_length.saturating_mul(6).saturating_add(facts.feed_forward_length.saturating_mul(3));
+        let wide = facts
+            .embedding_length
+            .saturating_mul(6)
+            .saturating_add(facts.feed_forward_length.saturating_mul(3));
         let rows = u64::from(request.parallel).saturating_mul(facts.vocabulary);
         let floats = |bytes: u64, n: u64| Bytes::new(bytes).saturating_mul(n);
         (floats(2, wide).saturating_mul(step), floats(8, rows))
@@ -211,7 +214,9 @@ fn cache_type(server: Server, request: &Request) -> Result<(&'static str, Option
         // Both take the 16-bit form of the model.
         CacheType::F16 | CacheType::Bf16 => Ok(("auto", None)),
         CacheType::Q8_0 => {
-            let note = format!("{engine} has no q8_0: {eight} is its 8-bit form, 1 byte a value where the plan counts 1.0625");
+            let note = format!(
+                "{engine} has no q8_0: {eight} is its 8-bit form, 1 byte a value where the plan counts 1.0625"
+            );
             Ok((eight, Some(note)))
         }
         other => {

@@ -236,7 +236,8 @@ fn rooms(
     charge: Bytes,
     server: Server,
 ) -> Vec<Room> {
-    let devices = snapshot.nodes.iter().flat_map(|node| node.devices.iter().map(move |device| (node, device)));
+    let devices =
+        snapshot.nodes.iter().flat_map(|node| node.devices.iter().map(move |device| (node, device)));
     let room = |(node, device): (&plimsoll_cluster::Node, &Device)| {
         let pool = node.pool(&device.pool)?;
         let reference = DeviceRef { node: node.id.clone(), device: device.id.clone() };

@@ -5,7 +5,8 @@ use plimsoll_export::exo::RingModel;
 use plimsoll_export::llama_cpp::{self, Command, ExportError, ModelFacts};
 use plimsoll_export::vllm::{self, ServedModel, Server};
 use plimsoll_export::{
-    CommandRecord, EngineError, Export, FileRecord, FormatError, PlanFile, accelerate, exo, mistral_rs, petals,
+    CommandRecord, EngineError, Export, FileRecord, FormatError, PlanFile, accelerate, exo, mistral_rs,
+    petals,
 };
 use plimsoll_model::{Footprint, ModelFormat};
 use plimsoll_units::Bytes;
@@ -42,7 +43,9 @@ impl Planned {
         let served = ServedModel { path, context: footprint.context };
         let export = match self.engine {
             Engine::None => return Ok(None),
-            Engine::LlamaCpp | Engine::IkLlamaCpp => return Ok(self.command(path, snapshot)?.map(Export::from)),
+            Engine::LlamaCpp | Engine::IkLlamaCpp => {
+                return Ok(self.command(path, snapshot)?.map(Export::from));
+            }
             Engine::Vllm => vllm::command(Server::Vllm, &self.plan, snapshot, request, &served)?,
             Engine::Sglang => vllm::command(Server::Sglang, &self.plan, snapshot, request, &served)?,
             Engine::MistralRs => {
@@ -87,7 +90,9 @@ impl Planned {
         };
         match self.engine {
             Engine::LlamaCpp => llama_cpp::command(&self.plan, snapshot, &self.request, &facts).map(Some),
-            Engine::IkLlamaCpp => llama_cpp::older_command(&self.plan, snapshot, &self.request, &facts).map(Some),
+            Engine::IkLlamaCpp => {
+                llama_cpp::older_command(&self.plan, snapshot, &self.request, &facts).map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -101,7 +106,10 @@ impl Planned {
     pub fn to_file_with(&self, export: Option<&Export>, path: &str) -> Result<PlanFile, FormatError> {
         let mut file = self.unsealed();
         if let Some(export) = export {
-            let record = |line: &llama_cpp::LaunchLine| CommandRecord { node: line.node.clone(), line: line.to_string() };
+            let record = |line: &llama_cpp::LaunchLine| CommandRecord {
+                node: line.node.clone(),
+                line: line.to_string(),
+            };
             file.commands = export.lines.iter().map(record).collect();
             file.files = export.files.iter().map(FileRecord::of).collect();
             if !self.engine.is_llama_cpp() {

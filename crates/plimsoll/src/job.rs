@@ -14,8 +14,8 @@ use plimsoll_export::{EngineError, Export, FormatError, PlanFile, Saved};
 use plimsoll_model::{ContextLength, EstimateError, ModelFormat, ModelSpec, Padding, Request};
 use plimsoll_units::{Bytes, DeviceRef};
 
-use crate::context::{self, ContextChoice};
 use crate::carried::Carried;
+use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
 use crate::ranks;
 
@@ -420,7 +420,11 @@ pub(crate) fn seen_by<'a>(
     let request = file.request()?;
     // llama.cpp's plans have always been checked against the whole cluster.
     let engine = request.engine.name.parse().unwrap_or(Engine::None);
-    Ok(if engine == Engine::LlamaCpp { Cow::Borrowed(snapshot) } else { ranks::seen(engine, request.ranks, snapshot) })
+    Ok(if engine == Engine::LlamaCpp {
+        Cow::Borrowed(snapshot)
+    } else {
+        ranks::seen(engine, request.ranks, snapshot)
+    })
 }
 
 /// Why a saved plan cannot be checked.

@@ -76,7 +76,8 @@ fn keep_largest(node: &mut Node) {
         let budget = pool.map_or(Bytes::ZERO, |pool| pool.budget(Bytes::ZERO));
         budget.min(device.limit.unwrap_or(Bytes::MAX))
     };
-    let largest = node.devices.iter().map(|device| (std::cmp::Reverse(budget(device)), device.id.clone())).min();
+    let largest =
+        node.devices.iter().map(|device| (std::cmp::Reverse(budget(device)), device.id.clone())).min();
     if let Some((_, largest)) = largest {
         node.devices.retain(|device| device.id == largest);
     }
@@ -108,7 +109,10 @@ fn alike(node: &Node, devices: Vec<Device>) -> Vec<(Likeness, Vec<Device>)> {
         let Some(pool) = node.pools.iter().find(|pool| pool.id == device.pool) else { continue };
         let likeness = Likeness { backend: device.backend, name: device.name.clone(), total: pool.total };
         // Two devices on one memory are no two places for a share of the same layer.
-        match alike.iter_mut().find(|(known, list)| *known == likeness && list.iter().all(|d| d.pool != device.pool)) {
+        match alike
+            .iter_mut()
+            .find(|(known, list)| *known == likeness && list.iter().all(|d| d.pool != device.pool))
+        {
             Some((_, list)) => list.push(device),
             None => alike.push((likeness, vec![device])),
         }
@@ -159,7 +163,9 @@ pub(crate) fn options(options: PlanOptions, seen: &ClusterSnapshot) -> PlanOptio
     let named = |device: &DeviceRef| -> DeviceRef {
         let node = seen.node(&device.node);
         let whole = node.and_then(|node| {
-            node.devices.iter().find(|d| d.id.as_str().split(TOGETHER).any(|part| part == device.device.as_str()))
+            node.devices
+                .iter()
+                .find(|d| d.id.as_str().split(TOGETHER).any(|part| part == device.device.as_str()))
         });
         let device_id = whole.map_or_else(|| device.device.clone(), |whole| whole.id.clone());
         DeviceRef { node: device.node.clone(), device: device_id }
@@ -173,7 +179,8 @@ pub(crate) fn options(options: PlanOptions, seen: &ClusterSnapshot) -> PlanOptio
             *least = (*least).min(*cap);
         }
     }
-    let pins = options.pins.iter().map(|pin| Pin { device: named(&pin.device), layers: pin.layers }).collect();
+    let pins =
+        options.pins.iter().map(|pin| Pin { device: named(&pin.device), layers: pin.layers }).collect();
     PlanOptions { caps, pins, ..options }
 }
 

@@ -30,7 +30,8 @@ pub(crate) fn files(export: &Export, verbose: bool) -> String {
         if verbose || lines <= SHORT {
             out.push_str(&format!("\n{}:\n{}", file.name, file.text));
         } else {
-            let text = format!("{}: {lines} lines; --export {} writes them, -v shows them", file.name, file.name);
+            let text =
+                format!("{}: {lines} lines; --export {} writes them, -v shows them", file.name, file.name);
             out.push_str(&format!("\n{}\n", wrap(&text, "  ")));
         }
     }

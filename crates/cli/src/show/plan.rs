@@ -7,7 +7,9 @@ use plimsoll::model::{ModelSpec, Request};
 use plimsoll::units::Bytes;
 use plimsoll::{ContextChoice, Planned};
 
-use super::{clean, commands, files, left_out, per_cent, seconds, shorten, stopped_line, table, text, width, wrap};
+use super::{
+    clean, commands, files, left_out, per_cent, seconds, shorten, stopped_line, table, text, width, wrap,
+};
 
 /// The whole answer to `plan`.
 pub(crate) fn plan(

@@ -54,7 +54,9 @@ pub enum ExportError {
     #[error("the cluster has no main node to run the engine on")]
     NoMainNode,
     /// Several devices behind a server that shows one.
-    #[error("the plan uses {devices} devices of {node}, and the rpc server of that time shows one; leave out or cap all but one")]
+    #[error(
+        "the plan uses {devices} devices of {node}, and the rpc server of that time shows one; leave out or cap all but one"
+    )]
     OneDeviceOfServer {
         /// The node.
         node: NodeId,

@@ -59,7 +59,8 @@ pub fn command(
     let first = plan.stages.iter().find(|stage| !stage.layers.is_empty());
     let main = snapshot.main_node().map_err(|_| ExportError::NoMainNode)?;
     let on_host = first.is_some_and(|stage| {
-        stage.device.node == main.id && main.device(&stage.device.device).is_some_and(|device| device.is_host())
+        stage.device.node == main.id
+            && main.device(&stage.device.device).is_some_and(|device| device.is_host())
     });
     for server in &mut command.rpc_servers {
         older_server(server)?;

@@ -34,7 +34,9 @@ fn names(dice: &mut Dice, layers: u32) -> (Vec<String>, bool) {
         names.push(format!("{head}.weight"));
     }
     for layer in 0..layers {
-        for part in ["self_attn.q_proj.weight", "mlp.up_proj.weight", "mlp.up_proj.bias", "input_layernorm.weight"] {
+        for part in
+            ["self_attn.q_proj.weight", "mlp.up_proj.weight", "mlp.up_proj.bias", "input_layernorm.weight"]
+        {
             names.push(format!("{base}.{list}.{layer}.{part}"));
         }
     }
@@ -55,8 +57,11 @@ fn model(names: &[String], layers: u32) -> ModelSpec {
         kind: TensorType::F32,
         bytes: Bytes::new(16),
     };
-    let checkpoint =
-        Checkpoint { config: Some(config), tensors: names.iter().map(tensor).collect(), ..Checkpoint::default() };
+    let checkpoint = Checkpoint {
+        config: Some(config),
+        tensors: names.iter().map(tensor).collect(),
+        ..Checkpoint::default()
+    };
     ModelSpec::from_checkpoint("toy", &checkpoint).unwrap()
 }
 
@@ -108,16 +113,22 @@ fn every_tensor_lies_where_the_plan_says() {
     for seed in 0..1200 {
         let case = case(seed);
         let words = &case.export.lines[0].words;
-        let shown: Vec<&str> = variable(words, "CUDA_VISIBLE_DEVICES").map_or(vec![], |list| list.split(',').collect());
+        let shown: Vec<&str> =
+            variable(words, "CUDA_VISIBLE_DEVICES").map_or(vec![], |list| list.split(',').collect());
         let device = |name: &str| match found(&case.map, name) {
             Some(Value::String(text)) if text == "cpu" => id("a", "host"),
-            Some(number) => id("a", &format!("CUDA{}", shown[usize::try_from(number.as_u64().unwrap()).unwrap()])),
+            Some(number) => {
+                id("a", &format!("CUDA{}", shown[usize::try_from(number.as_u64().unwrap()).unwrap()]))
+            }
             None => panic!("{seed}: {name} has no device in {:?}", case.map),
         };
         let (first, last) = (&case.plan.stages[0].device, &case.plan.stages.last().unwrap().device);
         for name in &case.names {
             let parts: Vec<&str> = name.split('.').collect();
-            let layer = parts.windows(2).find(|pair| ["layers", "h"].contains(&pair[0])).filter(|_| !name.starts_with("vision"));
+            let layer = parts
+                .windows(2)
+                .find(|pair| ["layers", "h"].contains(&pair[0]))
+                .filter(|_| !name.starts_with("vision"));
             let expected = match layer {
                 Some(pair) => {
                     let layer: u32 = pair[1].parse().unwrap();
@@ -175,7 +186,7 @@ fn ask(entries: &[Value]) -> Option<Vec<String>> {
 
 #[test]
 fn accelerate_itself_accepts_the_maps() {
-    let cases: Vec<Case> = (0..60).map(case).collect();
+    let cases: Vec<Case> = (0..24).map(case).collect();
     let entry = |case: &Case| {
         let shapes: BTreeMap<&String, [u32; 2]> = case.names.iter().map(|name| (name, [2, 2])).collect();
         json!({ "shapes": shapes, "tied": case.modules.tied, "embedding": case.names[0], "map": case.map })

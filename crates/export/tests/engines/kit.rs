@@ -37,7 +37,8 @@ fn device(name: &str) -> (Pool, Device) {
         held: Bytes::ZERO,
     };
     let id = DeviceId::new(name).unwrap();
-    let device = Device { id, name: None, pool: pool.id.clone(), limit: None, backend, bandwidth: None, uuid: None };
+    let device =
+        Device { id, name: None, pool: pool.id.clone(), limit: None, backend, bandwidth: None, uuid: None };
     (pool, device)
 }
 

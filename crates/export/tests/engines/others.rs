@@ -26,7 +26,8 @@ fn topology(text: &str, layers: u32) -> Vec<Option<u32>> {
     for pair in lines.chunks(2) {
         let (start, end) = pair[0].strip_suffix(':').unwrap().split_once('-').unwrap();
         let device = pair[1].strip_prefix("  device: ").unwrap();
-        let number = device.strip_prefix("cuda[").map(|rest| rest.strip_suffix(']').unwrap().parse().unwrap());
+        let number =
+            device.strip_prefix("cuda[").map(|rest| rest.strip_suffix(']').unwrap().parse().unwrap());
         for layer in start.parse::<usize>().unwrap()..end.parse::<usize>().unwrap() {
             places[layer] = number;
         }
@@ -127,8 +128,13 @@ fn an_instance_for_exo_is_a_ring_over_all_layers() {
         order.rotate_left(usize::try_from(dice.below(5)).unwrap());
         let devices: Vec<DeviceRef> = order[..nodes].iter().map(|n| id(n, "CUDA0")).collect();
         let plan = plan(&mut dice, layers, &devices);
-        let model =
-            RingModel { id: "org/m", architecture: "llama", layers, bytes: Bytes::gib(9), embedding_length: 64 };
+        let model = RingModel {
+            id: "org/m",
+            architecture: "llama",
+            layers,
+            bytes: Bytes::gib(9),
+            embedding_length: 64,
+        };
         let export = exo::export(&plan, &snapshot, &Request::default(), &model).unwrap();
         let file: Value = serde_json::from_str(&export.files[0].text).unwrap();
         let instance = &file["instance"]["MlxRingInstance"];
@@ -167,7 +173,13 @@ fn an_instance_for_exo_is_a_ring_over_all_layers() {
 #[test]
 fn exo_runs_one_process_on_a_node_and_some_families_on_one_node() {
     let snapshot = three();
-    let model = |architecture| RingModel { id: "m", architecture, layers: 8, bytes: Bytes::gib(1), embedding_length: 8 };
+    let model = |architecture| RingModel {
+        id: "m",
+        architecture,
+        layers: 8,
+        bytes: Bytes::gib(1),
+        embedding_length: 8,
+    };
     let two_cards = plan(&mut Dice::new(1), 8, &[id("a", "CUDA0"), id("a", "CUDA1")]);
     let refused = exo::export(&two_cards, &snapshot, &Request::default(), &model("llama"));
     assert!(matches!(refused, Err(EngineError::SeveralOfNode { devices: 2, .. })), "{refused:?}");

@@ -19,7 +19,11 @@ fn export(server: Server, plan: &Plan, snapshot: &ClusterSnapshot) -> Result<Exp
 }
 
 /// What the engine makes of its lines: the layers of each rank, and the device it runs on.
-fn as_the_engine_reads(server: Server, export: &Export, layers: u32) -> Vec<(DeviceRef, std::ops::Range<u32>)> {
+fn as_the_engine_reads(
+    server: Server,
+    export: &Export,
+    layers: u32,
+) -> Vec<(DeviceRef, std::ops::Range<u32>)> {
     let (size, prefix) = match server {
         Server::Vllm => ("--pipeline-parallel-size", "VLLM"),
         Server::Sglang => ("--pp-size", "SGLANG"),
@@ -60,9 +64,7 @@ fn devices(dice: &mut Dice) -> Vec<DeviceRef> {
         let each = usize::try_from(dice.below(4)).unwrap() + 1;
         let nodes = usize::try_from(dice.below(3)).unwrap() + 1;
         let first = usize::try_from(dice.below(3)).unwrap();
-        return (0..nodes)
-            .flat_map(|n| all[((first + n) % 3) * 4..][..each].to_vec())
-            .collect();
+        return (0..nodes).flat_map(|n| all[((first + n) % 3) * 4..][..each].to_vec()).collect();
     }
     for at in (1..all.len()).rev() {
         all.swap(at, usize::try_from(dice.below(u64::try_from(at).unwrap() + 1)).unwrap());
@@ -118,7 +120,11 @@ fn one_share_of_memory_gives_every_rank_its_bytes_and_no_more_than_its_budget() 
         let count = usize::try_from(dice.below(4)).unwrap() + 1;
         let mut plan = plan(&mut dice, 40, &cards[..count]);
         for stage in &mut plan.stages {
-            let pool = snapshot.nodes[0].pools.iter_mut().find(|p| p.id.as_str() == stage.device.device.as_str()).unwrap();
+            let pool = snapshot.nodes[0]
+                .pools
+                .iter_mut()
+                .find(|p| p.id.as_str() == stage.device.device.as_str())
+                .unwrap();
             // Totals that no power of ten divides, and budgets from exact to roomy.
             pool.total = Bytes::new(stage.used_bytes().get() + 1 + dice.below(20_000_000_000));
             let room = pool.total.get() - stage.used_bytes().get();
@@ -142,7 +148,10 @@ fn one_share_of_memory_gives_every_rank_its_bytes_and_no_more_than_its_budget() 
                 for (stage, (need, most, total)) in plan.stages.iter().zip(&shares) {
                     // As the engine computes it.
                     let given = (*total as f64 * share) as u64;
-                    assert!(*need <= given && given <= *most, "{seed}: {need} {given} {most} of {total} at {text}");
+                    assert!(
+                        *need <= given && given <= *most,
+                        "{seed}: {need} {given} {most} of {total} at {text}"
+                    );
                     // What is left for the cache, in pages of 16 tokens; the fewest of all ranks decide.
                     let cache = given - stage.weights_bytes.get() - stage.overhead_bytes.get();
                     let page = stage.kv_bytes.get() / 512;
@@ -179,7 +188,10 @@ fn forms_of_the_cache_are_named_or_refused_with_the_nearest() {
             CacheType::Q8_0 => {
                 assert_eq!(value(&found.unwrap().lines[0].words, "--kv-cache-dtype"), Some("fp8"));
             }
-            _ => assert!(found.unwrap_err().to_string().contains("the nearest is --cache-type-k"), "{cache_type}"),
+            _ => assert!(
+                found.unwrap_err().to_string().contains("the nearest is --cache-type-k"),
+                "{cache_type}"
+            ),
         }
     }
     let two = Request { cache_type_k: CacheType::Q8_0, ..Request::default() };

@@ -103,7 +103,9 @@ impl Share {
                 part(1, ranks.min(kv.max(1)))
             }
             TensorClass::Attention | TensorClass::FeedForward | TensorClass::Experts => part(1, ranks),
-            TensorClass::Other if has(&["embed", "wte", "lm_head", "output"]) && !has(&["vision", "visual"]) => {
+            TensorClass::Other
+                if has(&["embed", "wte", "lm_head", "output"]) && !has(&["vision", "visual"]) =>
+            {
                 part(1, ranks)
             }
             TensorClass::Other => bytes,
