@@ -94,6 +94,8 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan model.gguf --cluster home.toml --pin 0-8=tower/CUDA0 --cap mac/MTL0=40GiB
   plimsoll plan model/ --cluster home.toml --objective throughput --pipelines auto
   plimsoll plan mixture.gguf --cluster home.toml --experts device
+  plimsoll plan model/ --cluster rack.toml --engine vllm --tensor-parallel 2 --ctx 32k
+  plimsoll plan model/ --engine accelerate --export device_map.json
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
 
 const INSPECT_EXAMPLES: &str = "Examples:
@@ -133,6 +135,10 @@ pub(crate) struct PlanArgs {
     /// Save the plan as a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Save what the engine reads (a device map, a topology, an instance), or the lines to type where it reads nothing.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) export: Option<PathBuf>,
 
     /// Draw the plan as a picture.
     #[arg(long, value_name = "FILE")]
@@ -247,9 +253,15 @@ pub(crate) struct RequestArgs {
     #[arg(long)]
     pub(crate) swa_full: bool,
 
-    /// Who will run it: llama.cpp or none; default: llama.cpp for a GGUF file, none otherwise.
+    /// Who will run it; default: llama.cpp for a GGUF file, none otherwise.
+    ///
+    /// llama.cpp, ik_llama.cpp, vllm, sglang, mistral.rs, accelerate (or transformers), petals, exo, none.
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<Engine>,
+
+    /// Share every layer between this many equal devices of a node; for --engine vllm and sglang.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), hide_default_value = true)]
+    pub(crate) tensor_parallel: u32,
 }
 
 #[derive(Debug, Args)]

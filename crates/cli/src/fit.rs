@@ -73,6 +73,7 @@ pub(crate) fn run(args: &FitArgs, cli: &Cli) -> Outcome {
         Err(JobError::Plan(PlanError::NoDevices { stopped })) => {
             return Err(refusal::nothing_usable(&stopped, cli.json));
         }
+        Err(JobError::Engine(error)) => return Err(refusal::excluded(&error.to_string(), cli.json)),
         Err(error) => return Err(Failure::input(error)),
     };
     let fits = answer.fit.fits();
@@ -132,7 +133,7 @@ fn is_of_the_model(error: &JobError) -> bool {
         )
     };
     match error {
-        JobError::Estimate(_) => true,
+        JobError::Estimate(_) | JobError::Engine(_) => true,
         JobError::Plan(error) => of_layers(error),
         _ => false,
     }
@@ -157,9 +158,10 @@ fn taken(plan: &Plan) -> (Bytes, usize) {
 /// The same in words: `55.2 GB on 2 devices and the host`.
 fn taken_text(plan: &Plan, engine: Engine) -> String {
     let (bytes, devices) = taken(plan);
-    let host = plan.stages.first().filter(|_| engine == Engine::LlamaCpp).filter(|stage| {
-        stage.device.device.as_str() == Device::HOST && (stage.head || !stage.layers.is_empty())
-    });
+    let host =
+        plan.stages.first().filter(|_| matches!(engine, Engine::LlamaCpp | Engine::IkLlamaCpp)).filter(
+            |stage| stage.device.device.as_str() == Device::HOST && (stage.head || !stage.layers.is_empty()),
+        );
     let named = |count: usize| format!("{count} device{}", if count == 1 { "" } else { "s" });
     let places = match (host, devices) {
         (None, devices) => named(devices),

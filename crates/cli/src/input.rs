@@ -90,6 +90,7 @@ pub(crate) fn request(args: &RequestArgs, engine: Engine) -> Request {
         micro_batch: args.ubatch,
         batch: Request::default().batch.max(args.ubatch),
         full_window: args.swa_full,
+        ranks: args.tensor_parallel,
         engine: engine.profile(),
     }
 }

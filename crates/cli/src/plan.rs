@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll::balance::PlanError;
-use plimsoll::{Job, JobError, suggestions};
+use plimsoll::{Job, JobError, WordsError, suggestions};
 
 use crate::args::{Cli, PlanArgs};
 use crate::failure::{Failure, Outcome};
@@ -23,6 +23,7 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
         Err(JobError::Plan(PlanError::NoDevices { stopped })) => {
             return Err(refusal::nothing_usable(&stopped, cli.json));
         }
+        Err(JobError::Engine(error)) => return Err(refusal::excluded(&error.to_string(), cli.json)),
         Err(error) => match error.refusal() {
             Some(refused) => {
                 let suggestions = suggestions(&job, refused);
@@ -42,11 +43,20 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
             args.model.display()
         ))
     })?;
-    let command = planned.command(path, &snapshot).map_err(Failure::input)?;
-    let file = planned.to_file(command.as_ref()).map_err(Failure::internal)?;
+    let export = planned.export(path, &snapshot).map_err(|error| match error {
+        WordsError::Engine(error) => refusal::excluded(&error.to_string(), cli.json),
+        error => Failure::input(error),
+    })?;
+    let file = planned.to_file_with(export.as_ref(), path).map_err(Failure::internal)?;
     let saved = file.to_text().map_err(Failure::internal)?;
     if let Some(out) = &args.out {
         save(out, &saved)?;
+    }
+    if let Some(out) = &args.export {
+        let export = export.as_ref().ok_or_else(|| {
+            Failure::Input(format!("--export has nothing to write: {engine} has no words for this model"))
+        })?;
+        save(out, &show::script(export))?;
     }
     if let Some(out) = &args.svg {
         save(out, &svg::draw(&planned))?;
@@ -54,21 +64,23 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     if cli.json {
         return Ok(saved);
     }
-    Ok(show::plan(&planned, &model, &snapshot, command.as_ref(), cli.verbose))
+    Ok(show::plan(&planned, &model, &snapshot, export.as_ref(), cli.verbose))
 }
 
 /// Refuses to write over what was read, or two results into one file.
 fn check_outputs(args: &PlanArgs) -> Result<(), Failure> {
     let inputs = [Some(&args.model), args.cluster.as_ref()];
-    for out in [&args.out, &args.svg].into_iter().flatten() {
+    let outputs = [("--out", &args.out), ("--export", &args.export), ("--svg", &args.svg)];
+    let mut seen: Vec<(&str, &PathBuf)> = Vec::new();
+    for (flag, out) in outputs {
+        let Some(out) = out else { continue };
         keep_what_is_read(&inputs, Some(out))?;
-    }
-    match (&args.out, &args.svg) {
-        (Some(out), Some(svg)) if same_file(out, svg) => {
-            Err(Failure::Input(format!("--out and --svg both name {}", out.display())))
+        if let Some((first, _)) = seen.iter().find(|(_, other)| same_file(out, other)) {
+            return Err(Failure::Input(format!("{first} and {flag} both name {}", out.display())));
         }
-        _ => Ok(()),
+        seen.push((flag, out));
     }
+    Ok(())
 }
 
 /// Refuses to write over what was read.

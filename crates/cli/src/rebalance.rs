@@ -27,7 +27,8 @@ pub(crate) fn run(args: &RebalanceArgs, cli: &Cli) -> Outcome {
         ..RebalanceOptions::default()
     };
     let done = plimsoll::rebalance(&file, &snapshot, &options).map_err(|error| failure(error, args, cli))?;
-    let new = done.planned.to_file(done.command.as_ref()).map_err(Failure::internal)?;
+    let path = file.model_path().unwrap_or_default();
+    let new = done.planned.to_file_with(done.export.as_ref(), &path).map_err(Failure::internal)?;
     if let Some(out) = &args.out {
         plan::save(out, &new.to_text().map_err(Failure::internal)?)?;
     }

@@ -1,5 +1,6 @@
 //! What people read: tables that fit a terminal, and sentences.
 
+mod exports;
 mod parts;
 mod plan;
 mod report;
@@ -9,7 +10,8 @@ use plimsoll::balance::{Objective, Stage, Stopped};
 use plimsoll::export::stopped_text;
 use plimsoll::units::Bytes;
 
-pub(crate) use plan::{commands, of_budget, plan};
+pub(crate) use exports::{commands, files, script};
+pub(crate) use plan::{of_budget, plan};
 pub(crate) use report::{indices, left_out};
 
 /// The width that output is laid out for: the terminal's, at least 60 and at most 100 columns; 80 where there is none.

@@ -108,6 +108,19 @@ pub struct PlanFile {
     /// What to type on which node to carry it out, shell-quoted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<CommandRecord>,
+    /// What the engine reads beside its command line, as files: a device map, a topology, an instance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileRecord>,
+}
+
+/// A file that an engine reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileRecord {
+    /// What the command line calls it.
+    pub name: String,
+    /// What is in it: JSON as it is, any other text as a string.
+    pub content: serde_json::Value,
 }
 
 /// Parts of layers that lie elsewhere than their layer.
@@ -185,6 +198,12 @@ pub struct ModelRecord {
     /// Parts of the layers that may lie on the main host, apart from their layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub movable: Option<MovableRecord>,
+    /// The files as the person gave them, for an engine whose command line does not name them with `-m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The modules of the checkpoint, for an engine that is told of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modules: Option<crate::accelerate::Modules>,
 }
 
 /// Parts of layers that may lie on the main host, apart from their layer.
@@ -277,6 +296,9 @@ pub struct RequestRecord {
     pub objective: String,
     /// `portfolio`, `capacity-descending` or `given-order`.
     pub strategy: String,
+    /// How many equal devices share every layer; absent for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_parallel: Option<u32>,
     /// The most devices that were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_devices: Option<u32>,

@@ -47,6 +47,7 @@
 //! Features: `gguf`, `safetensors` and `list` read models from files; without them a header is built by hand.
 
 mod arch;
+mod engines;
 #[cfg(feature = "gguf")]
 pub mod gguf;
 mod header;
@@ -69,8 +70,8 @@ pub use request::{
     CacheType, ContextLength, EngineProfile, FlashAttention, Padding, Request, UnknownCacheType,
 };
 pub use spec::{
-    ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning, SpecError,
-    TensorClass,
+    ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning, PlacedTensor,
+    SpecError, TensorClass, TensorPlace,
 };
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use spec::{OpenError, open};

@@ -198,6 +198,9 @@ pub struct Request {
     pub batch: u32,
     /// Whether layers with a sliding window keep the full context all the same.
     pub full_window: bool,
+    /// How many equal devices share every layer (tensor parallelism); at least 1. A footprint is then what one of them
+    /// holds.
+    pub ranks: u32,
     /// How the engine lays it out.
     pub engine: EngineProfile,
 }
@@ -215,6 +218,7 @@ impl Default for Request {
             micro_batch: 512,
             batch: 2048,
             full_window: false,
+            ranks: 1,
             engine: EngineProfile::LLAMA_CPP,
         }
     }

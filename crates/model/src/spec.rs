@@ -9,9 +9,11 @@ mod from_gguf;
 #[cfg(feature = "list")]
 mod from_list;
 pub(crate) mod names;
+mod of_rank;
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 mod open;
 mod parts;
+mod placed;
 mod weights;
 
 use plimsoll_units::Bytes;
@@ -20,6 +22,7 @@ pub use error::{ModelWarning, SpecError};
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use open::{OpenError, open};
 pub use parts::LayerPart;
+pub use placed::{PlacedTensor, TensorPlace};
 pub use weights::{ClassBytes, TensorClass};
 
 use crate::arch::{LayerShape, Shape};

@@ -2,10 +2,8 @@
 
 use plimsoll_balance::{Objective, Plan, PlanError, PlanOptions, Refusal};
 use plimsoll_model::{ContextLength, EstimateError, Request};
-use plimsoll_units::Bytes;
 
 use crate::context::{LEAST, STEP};
-use crate::engine::Engine;
 use crate::job::{Job, JobError};
 
 /// Longer contexts are not tried where a model does not say what it was trained for.
@@ -73,6 +71,7 @@ impl Job<'_> {
     ///
     /// The request cannot be laid out, or the input is wrong. A model that does not fit is no error.
     pub fn fit(&self) -> Result<Fit, JobError> {
+        self.suited()?;
         let trained = self.model.trained_context();
         let context = match self.request.context {
             Some(_) => self.model.context(&self.request)?.per_sequence,
@@ -105,7 +104,7 @@ impl Job<'_> {
     /// Whether a plan has layers on the main node's host, where the engine knows such a node.
     fn on_host(&self, plan: &Plan) -> bool {
         let first = plan.stages.first().filter(|stage| !stage.layers.is_empty());
-        self.engine == Engine::LlamaCpp && first.is_some_and(|stage| self.is_main_host(&stage.device))
+        self.engine.is_llama_cpp() && first.is_some_and(|stage| self.is_main_host(&stage.device))
     }
 
     /// The largest multiple of 256 below `most` with which no layer lies on the main host. With the objective of the fewest
@@ -166,16 +165,12 @@ impl Job<'_> {
         let request = Request { context: Some(ContextLength::PerSequence(context)), ..self.request };
         let options = PlanOptions { objective: Objective::Fit, ..self.options.clone() };
         let job = Job { request, options, ..self.clone() };
-        let prepared = match job.prepare(Bytes::ZERO) {
-            Ok(prepared) => prepared,
-            Err(EstimateError::TooLarge { .. }) => return Ok(Tried::Refused(None)),
-            Err(error) => return Err(error.into()),
-        };
-        match job.plan_prepared(&prepared, &job.options) {
-            Ok(plan) => Ok(Tried::Fits(Box::new(plan))),
-            Err(PlanError::DoesNotFit(refusal)) => Ok(Tried::Refused(Some(refusal))),
-            Err(PlanError::Overflow { .. }) => Ok(Tried::Refused(None)),
-            Err(error) => Err(error.into()),
+        match job.carried() {
+            Ok(carried) => Ok(Tried::Fits(Box::new(carried.plan))),
+            Err(JobError::Estimate(EstimateError::TooLarge { .. })) => Ok(Tried::Refused(None)),
+            Err(JobError::Plan(PlanError::DoesNotFit(refusal))) => Ok(Tried::Refused(Some(refusal))),
+            Err(JobError::Plan(PlanError::Overflow { .. })) => Ok(Tried::Refused(None)),
+            Err(error) => Err(error),
         }
     }
 

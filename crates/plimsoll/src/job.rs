@@ -7,18 +7,18 @@ use plimsoll_balance::{
     Amount, EngineRules, Finding, Objective, Placement, Plan, PlanError, PlanOptions, Refusal, Transfers,
     Workload, audit, plan, price,
 };
-use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend, Node};
-use plimsoll_export::llama_cpp::{self, Blocks, Command, ExportError, ModelFacts};
-use plimsoll_export::{CommandRecord, FormatError, PlanFile, Saved};
+use plimsoll_cluster::{ClusterSnapshot, Device, GpuBackend};
+use plimsoll_export::accelerate::Modules;
+use plimsoll_export::llama_cpp::{self, Blocks, Command};
+use plimsoll_export::{EngineError, Export, FormatError, PlanFile, Saved};
 use plimsoll_model::{ContextLength, EstimateError, ModelFormat, ModelSpec, Padding, Request};
 use plimsoll_units::{Bytes, DeviceRef};
 
+use crate::carried::Carried;
 use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
 use crate::experts::Offload;
-
-/// What a cluster file calls the part of the host's memory that an integrated GPU maps.
-const GTT: &str = "gtt";
+use crate::ranks;
 
 /// A model to place on a cluster.
 #[derive(Clone, Debug)]
@@ -29,6 +29,10 @@ pub struct Job<'a> {
     pub(crate) request: Request,
     pub(crate) options: PlanOptions,
     pub(crate) offload: Offload,
+    /// Devices of the cluster that the engine has no name or no use for.
+    pub(crate) unseen: Vec<DeviceRef>,
+    /// The most equal devices of one node that could share every layer.
+    pub(crate) most_alike: u32,
 }
 
 /// Why a job has no plan. Nothing was changed.
@@ -41,6 +45,9 @@ pub enum JobError {
     /// There is no plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The engine cannot carry out what is asked; the text names the nearest that it can.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// A plan was made and the auditor does not agree with it: a fault of this program, not of the input.
     #[error("the planner's plan does not pass the audit: {}", list(.0))]
     Audit(Vec<Finding>),
@@ -84,7 +91,9 @@ pub struct Planned {
     pub warnings: Vec<String>,
     name: String,
     architecture: String,
-    format: ModelFormat,
+    pub(crate) format: ModelFormat,
+    /// The modules of the checkpoint, for an engine that is told of each.
+    pub(crate) modules: Option<Modules>,
 }
 
 /// A workload under its rules.
@@ -94,8 +103,9 @@ pub(crate) struct Prepared {
 }
 
 impl<'a> Job<'a> {
-    /// A job. The engine's way to lay out a context replaces the request's, and devices that the engine has no name for
-    /// are left out: to llama.cpp the part of the host's memory that an integrated GPU maps is no device of its own.
+    /// A job. The engine's way to lay out a context replaces the request's, and devices that the engine has no name or no
+    /// use for are left out: to llama.cpp the part of the host's memory that an integrated GPU maps is no device of its
+    /// own. With several `ranks` in the request, as many equal devices of a node are one place for layers.
     pub fn new(
         model: &'a ModelSpec,
         snapshot: &'a ClusterSnapshot,
@@ -103,9 +113,16 @@ impl<'a> Job<'a> {
         request: Request,
         options: PlanOptions,
     ) -> Self {
-        let request = Request { engine: engine.profile(), ..request };
-        let snapshot = named(engine, snapshot);
-        Self { model, snapshot, engine, request, options, offload: Offload::default() }
+        let mut request = Request { engine: engine.profile(), ..request };
+        if engine.profile().window_holds_micro_batch && !engine.is_llama_cpp() {
+            // Such an engine computes all that is submitted at once.
+            request.micro_batch = request.batch;
+        }
+        let unseen = ranks::unseen(engine, snapshot);
+        let most_alike = ranks::most_alike(engine, snapshot);
+        let snapshot = ranks::seen(engine, request.ranks, snapshot);
+        let options = ranks::options(options, &snapshot);
+        Self { model, snapshot, engine, request, options, unseen, most_alike, offload: Offload::default() }
     }
 
     /// The same job with parts of layers on the main host as `offload` says.
@@ -120,10 +137,20 @@ impl<'a> Job<'a> {
     ///
     /// The request cannot be laid out, the model does not fit, or the input is wrong.
     pub fn plan(&self) -> Result<Planned, JobError> {
+        self.suited()?;
         let (context, choice) = context::choose(self)?;
         let job = Self { request: Request { context, ..self.request }, ..self.clone() };
-        let (prepared, plan, cache_ram) = job.plan_with_cache()?;
-        audit(&plan, &self.snapshot, &prepared.workload, &prepared.rules, &self.options)
+        let (job, prepared, plan, cache_ram) = match job.engine {
+            Engine::LlamaCpp => {
+                let (prepared, plan, cache_ram) = job.plan_with_cache()?;
+                (job, prepared, plan, cache_ram)
+            }
+            _ => {
+                let Carried { job, prepared, plan } = job.carried()?;
+                (job, prepared, plan, None)
+            }
+        };
+        audit(&plan, &job.snapshot, &prepared.workload, &prepared.rules, &job.options)
             .map_err(JobError::Audit)?;
         let warnings = job.warnings(cache_ram);
         Ok(job.planned(plan, prepared, choice, cache_ram, warnings))
@@ -151,6 +178,7 @@ impl<'a> Job<'a> {
             name: self.model.name().to_owned(),
             architecture: self.model.architecture().to_owned(),
             format: self.model.format(),
+            modules: (self.engine == Engine::Accelerate).then(|| Modules::of(self.model).ok()).flatten(),
         }
     }
 
@@ -204,11 +232,11 @@ impl<'a> Job<'a> {
 
     /// The bytes of every layer on every kind of device here, and the engine's charges.
     pub(crate) fn prepare(&self, cache_ram: Bytes) -> Result<Prepared, EstimateError> {
-        let base = self.model.footprint(&self.request, self.request.engine.padding)?;
-        let context = base.context;
-        let mut footprints = vec![base];
+        let whole = self.model.footprint(&self.request, self.request.engine.padding)?;
+        let rules = self.engine.rules(self.model, &self.request, &whole, cache_ram);
+        let mut footprints = vec![self.engine.places(whole)];
         let mut by_backend = BTreeMap::new();
-        if self.engine == Engine::LlamaCpp {
+        if self.engine.is_llama_cpp() {
             let backends = self.snapshot.nodes.iter().flat_map(|n| n.devices.iter().map(|d| d.backend));
             // Rounding of other backends is not measured; they are charged what CUDA takes, the most that is known.
             for backend in backends.filter(|b| *b != GpuBackend::Cpu) {
@@ -220,7 +248,6 @@ impl<'a> Job<'a> {
         }
         // Hidden states pass between stages as 32-bit floats.
         let activation_bytes = Bytes::new(4).saturating_mul(self.model.embedding_length());
-        let rules = self.engine.rules(self.model, &self.request, &context, cache_ram);
         let movable = self.movable(footprints.len(), &rules);
         let workload = Workload { footprints, by_backend, activation_bytes, boundary_bytes: None, movable };
         Ok(Prepared { workload, rules })
@@ -242,28 +269,34 @@ impl<'a> Job<'a> {
 
     /// Whether some plan exists, whatever its speed. Input errors are errors, refusals are not.
     pub(crate) fn fits_as_it_is(&self) -> Result<bool, JobError> {
-        let prepared = self.prepare(Bytes::ZERO)?;
+        self.suited()?;
         // Times do not matter, and several copies are for one objective only.
         let objective = match self.options.pipelines.may_be_several() {
             true => self.options.objective,
             false => Objective::Fit,
         };
         let options = PlanOptions { objective, transfers: Transfers::default(), ..self.options.clone() };
-        match self.plan_prepared(&prepared, &options) {
+        match (Self { options, ..self.clone() }).carried() {
             Ok(_) => Ok(true),
-            Err(PlanError::DoesNotFit(_)) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(JobError::Plan(PlanError::DoesNotFit(_)) | JobError::Engine(_)) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
     pub(crate) fn warnings(&self, cache_ram: Option<Bytes>) -> Vec<String> {
         let mut warnings: Vec<String> = self.model.warnings().iter().map(ToString::to_string).collect();
         warnings.extend(self.beyond_training());
-        if self.engine != Engine::LlamaCpp {
+        if !self.engine.is_llama_cpp() {
+            warnings.extend(self.of_engine());
             return warnings;
         }
-        if matches!(self.snapshot, Cow::Owned(_)) {
+        if !self.unseen.is_empty() {
             warnings.push("llama.cpp has no device for the host memory that an integrated GPU maps (gtt): it is left out".to_owned());
+        }
+        if self.engine == Engine::IkLlamaCpp {
+            warnings.push(
+                "with layers on the host this engine keeps the head there as well: it is counted with the input".to_owned(),
+            );
         }
         if cache_ram.is_some() {
             warnings.push(
@@ -286,6 +319,28 @@ impl<'a> Job<'a> {
         warnings
     }
 
+    /// What to say of an engine whose bytes are not measured.
+    fn of_engine(&self) -> Vec<String> {
+        let engine = self.engine;
+        if engine == Engine::None {
+            return Vec::new();
+        }
+        let mut warnings = vec![format!(
+            "what {engine} takes beside weights and cache is an estimate: it was not measured here"
+        )];
+        if !self.unseen.is_empty() {
+            let names: Vec<String> = self.unseen.iter().map(ToString::to_string).collect();
+            warnings.push(format!("{engine} has no use for {}", names.join(", ")));
+        }
+        warnings.extend(match engine {
+            Engine::MistralRs => Some("embedding, final norm and output matrix lie on the first device, counted as the engine's"),
+            Engine::Petals => Some("embedding and head lie with every client and are counted nowhere"),
+            Engine::Exo => Some("embedding and head are counted on every node, and one device of each takes part"),
+            _ => None,
+        }.map(str::to_owned));
+        warnings
+    }
+
     /// What to say of a context that is longer than the model knows.
     fn beyond_training(&self) -> Option<String> {
         let trained = self.model.trained_context()?;
@@ -304,17 +359,19 @@ impl<'a> Job<'a> {
 impl Planned {
     /// Another plan for what a saved plan places, under the same request and options.
     pub(crate) fn instead_of(file: &PlanFile, plan: Plan) -> Result<Self, FormatError> {
-        let engine = match file.request()?.engine.name {
-            name if name == Engine::LlamaCpp.name() => Engine::LlamaCpp,
-            _ => Engine::None,
+        let request = file.request()?;
+        let engine: Engine = request.engine.name.parse().unwrap_or(Engine::None);
+        // Only a file that an engine runs has a command line.
+        let format = match file.model_path() {
+            Some(path) if engine.is_llama_cpp() || has_gguf_ending(&path) => ModelFormat::Gguf,
+            Some(_) => ModelFormat::Safetensors,
+            None => ModelFormat::List,
         };
-        // Only a file that llama.cpp runs has a command line.
-        let format = if file.model_path().is_some() { ModelFormat::Gguf } else { ModelFormat::List };
         Ok(Self {
             plan,
             workload: file.workload()?,
             rules: file.rules()?,
-            request: file.request()?,
+            request,
             options: file.options()?,
             engine,
             context: ContextChoice::Asked,
@@ -323,6 +380,7 @@ impl Planned {
             name: file.model.name.clone(),
             architecture: file.model.architecture.clone(),
             format,
+            modules: file.model.modules.clone(),
         })
     }
 
@@ -331,26 +389,9 @@ impl Planned {
         &self.name
     }
 
-    /// The command line, where the engine has one: llama.cpp for a GGUF file. `path` is the model file as the person gave it.
-    ///
-    /// # Errors
-    ///
-    /// The cluster does not say where a remote node listens.
-    pub fn command(&self, path: &str, snapshot: &ClusterSnapshot) -> Result<Option<Command>, ExportError> {
-        let footprint = self.workload.footprints.first();
-        match (self.engine, footprint) {
-            (Engine::LlamaCpp, Some(footprint)) if self.format == ModelFormat::Gguf => {
-                let facts = ModelFacts {
-                    path,
-                    nextn: footprint.nextn,
-                    context: footprint.context,
-                    cache_ram: self.cache_ram,
-                };
-                llama_cpp::command(&self.plan, snapshot, &self.request, &facts).map(Some)
-            }
-            // llama.cpp runs GGUF files only.
-            (Engine::LlamaCpp | Engine::None, _) => Ok(None),
-        }
+    /// The family whose rules the model follows.
+    pub fn architecture(&self) -> &str {
+        &self.architecture
     }
 
     /// The plan as it lies in a file, sealed.
@@ -359,6 +400,12 @@ impl Planned {
     ///
     /// A number that JSON cannot carry; the planner gives none.
     pub fn to_file(&self, command: Option<&Command>) -> Result<PlanFile, FormatError> {
+        let export = command.cloned().map(Export::from);
+        self.to_file_with(export.as_ref(), "")
+    }
+
+    /// The plan as it lies in a file, before it says how to carry it out.
+    pub(crate) fn unsealed(&self) -> PlanFile {
         let mut file = PlanFile::from_plan(&Saved {
             plan: &self.plan,
             workload: &self.workload,
@@ -370,26 +417,28 @@ impl Planned {
             warnings: &self.warnings,
             cache_ram: self.cache_ram,
         });
-        if let Some(command) = command {
-            let lines = command.rpc_servers.iter().chain([&command.server]);
-            file.commands =
-                lines.map(|line| CommandRecord { node: line.node.clone(), line: line.to_string() }).collect();
-        }
-        file.sealed()
+        file.model.modules.clone_from(&self.modules);
+        file
     }
 }
 
-/// The cluster without the devices that the engine has no name for.
-pub(crate) fn named(engine: Engine, snapshot: &ClusterSnapshot) -> Cow<'_, ClusterSnapshot> {
-    let unnamed = |node: &Node| node.devices.iter().any(|device| device.id.as_str() == GTT);
-    if engine != Engine::LlamaCpp || !snapshot.nodes.iter().any(unnamed) {
-        return Cow::Borrowed(snapshot);
-    }
-    let mut named = snapshot.clone();
-    for node in &mut named.nodes {
-        node.devices.retain(|device| device.id.as_str() != GTT);
-    }
-    Cow::Owned(named)
+fn has_gguf_ending(path: &str) -> bool {
+    std::path::Path::new(path).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf"))
+}
+
+/// The cluster as the engine of a saved plan sees it.
+pub(crate) fn seen_by<'a>(
+    file: &PlanFile,
+    snapshot: &'a ClusterSnapshot,
+) -> Result<Cow<'a, ClusterSnapshot>, FormatError> {
+    let request = file.request()?;
+    // llama.cpp's plans have always been checked against the whole cluster.
+    let engine = request.engine.name.parse().unwrap_or(Engine::None);
+    Ok(if engine == Engine::LlamaCpp {
+        Cow::Borrowed(snapshot)
+    } else {
+        ranks::seen(engine, request.ranks, snapshot)
+    })
 }
 
 /// Why a saved plan cannot be checked.
@@ -416,7 +465,8 @@ pub struct Checked {
 ///
 /// The file holds words without a meaning.
 pub fn check(file: &PlanFile, snapshot: &ClusterSnapshot) -> Result<Checked, CheckError> {
-    let found = audit(&file.plan()?, snapshot, &file.workload()?, &file.rules()?, &file.options()?);
+    let snapshot = seen_by(file, snapshot)?;
+    let found = audit(&file.plan()?, &snapshot, &file.workload()?, &file.rules()?, &file.options()?);
     Ok(sorted(found.err().unwrap_or_default()))
 }
 
@@ -445,7 +495,8 @@ pub(crate) fn sorted(found: Vec<Finding>) -> Checked {
 /// The request cannot be laid out for this model, or the file holds words without a meaning.
 pub fn digest_for(model: &ModelSpec, file: &PlanFile) -> Result<String, DigestError> {
     let request = file.request()?;
-    let footprint = model.footprint(&request, request.engine.padding)?;
+    let engine: Engine = request.engine.name.parse().unwrap_or(Engine::None);
+    let footprint = engine.places(model.footprint(&request, request.engine.padding)?);
     Ok(plimsoll_export::layer_digest(model.architecture(), &footprint))
 }
 

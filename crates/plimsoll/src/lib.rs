@@ -33,13 +33,16 @@
 //! machine that is watched, wired to cluster, balancer, ledger and plan), `watch` (what changes on this machine). Off by default: `isolated` (a look at the drivers in a child process), `vulkan` (cards of other makers) and
 //! `metal` (Apple's).
 
+mod carried;
 mod context;
 mod diff;
 mod engine;
 mod experts;
+mod exports;
 mod fit;
 mod flags;
 mod job;
+mod ranks;
 mod rebalance;
 mod resident;
 #[cfg(feature = "files")]
@@ -62,6 +65,7 @@ pub use context::ContextChoice;
 pub use diff::{DeviceDiff, Diff, DiffError, Held, Moved, What, diff};
 pub use engine::{Engine, UnknownEngine};
 pub use experts::{Offload, PartPlace};
+pub use exports::WordsError;
 pub use fit::{Fit, Largest, Limit};
 pub use flags::{Meaning, MeaningError, meaning};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_balance::{PlanError, Rebalance, RebalanceError, RebalanceOptions, Refusal, rebalance_plan};
 use plimsoll_cluster::ClusterSnapshot;
-use plimsoll_export::llama_cpp::{Command, ExportError};
-use plimsoll_export::{FormatError, PlanFile};
+use plimsoll_export::llama_cpp::Command;
+use plimsoll_export::{Export, FormatError, PlanFile};
 use plimsoll_units::{Bytes, DeviceRef, NodeId, PoolId};
 
-use crate::job::Planned;
+use crate::exports::WordsError;
+use crate::job::{Planned, seen_by};
+use crate::ranks;
 
 /// A saved plan, moved to a better one.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub struct Rebalanced {
     pub planned: Planned,
     /// The command line of the target, where the saved plan had one.
     pub command: Option<Command>,
+    /// Everything that carries the target out, where the saved plan had that.
+    pub export: Option<Export>,
     /// Everything that is placed: layers with their key-value cells, input and head.
     pub total: Bytes,
 }
@@ -35,7 +39,7 @@ pub enum MoveError {
     Rebalance(#[from] RebalanceError),
     /// The target cannot be said in the engine's words.
     #[error(transparent)]
-    Export(#[from] ExportError),
+    Export(#[from] WordsError),
 }
 
 impl MoveError {
@@ -61,20 +65,24 @@ pub fn rebalance(
     snapshot: &ClusterSnapshot,
     options: &RebalanceOptions,
 ) -> Result<Rebalanced, MoveError> {
+    let snapshot = &*seen_by(file, snapshot)?;
     let (workload, rules, asked) = (file.workload()?, file.rules()?, file.options()?);
     let options = &with_lost(options, file, snapshot);
     let rebalance = rebalance_plan(&file.plan()?, snapshot, &workload, &rules, &asked, options)?;
     let planned = Planned::instead_of(file, rebalance.target.clone())?;
-    let command = match file.model_path() {
-        Some(path) => planned.command(&path, snapshot)?,
-        None => None,
+    let (command, export) = match file.model_path() {
+        Some(path) => {
+            let command = planned.command(&path, snapshot).map_err(WordsError::from)?;
+            (command, planned.export(&path, snapshot)?)
+        }
+        None => (None, None),
     };
     let footprint = workload.footprints.first();
     let parts = footprint.into_iter().flat_map(|footprint| {
         let layers = footprint.layers.iter().map(|layer| layer.resident_bytes());
         layers.chain([footprint.input_bytes, footprint.head_bytes])
     });
-    Ok(Rebalanced { total: Bytes::saturating_sum(parts), rebalance, planned, command })
+    Ok(Rebalanced { total: Bytes::saturating_sum(parts), rebalance, planned, command, export })
 }
 
 /// The options with those devices of the plan as lost that the cluster does not have, unless that is all of them.
@@ -97,8 +105,10 @@ fn with_lost(options: &RebalanceOptions, file: &PlanFile, snapshot: &ClusterSnap
 pub fn holding(snapshot: &ClusterSnapshot, file: &PlanFile) -> ClusterSnapshot {
     let mut held: BTreeMap<(NodeId, PoolId), Bytes> = BTreeMap::new();
     for stage in &file.stages {
-        let device = snapshot.node(&stage.node).and_then(|node| node.device(&stage.device));
-        if let Some(device) = device {
+        let whole = DeviceRef { node: stage.node.clone(), device: stage.device.clone() };
+        let members = ranks::members(&whole);
+        let devices = members.filter_map(|part| snapshot.node(&stage.node)?.device(&part.device));
+        for device in devices {
             let parts = [stage.weights_bytes, stage.kv_bytes, stage.overhead_bytes].map(Bytes::new);
             let sum = held.entry((stage.node.clone(), device.pool.clone())).or_insert(Bytes::ZERO);
             *sum = sum.saturating_add(Bytes::saturating_sum(parts));

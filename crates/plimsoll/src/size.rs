@@ -49,7 +49,7 @@ pub fn size(model: &ModelSpec, request: &Request, place: Place) -> Result<Size, 
         _ => engine.profile().padding,
     };
     let footprint = model.footprint(&request, padding)?;
-    let charges = engine.rules(model, &request, &footprint.context, Bytes::ZERO).charges;
+    let charges = engine.rules(model, &request, &footprint, Bytes::ZERO).charges;
     // An engine that is not known keeps the input beside the first layer.
     let beside_input = place == Place::OneMemory || engine == Engine::None;
     let (ends, buffers) = if beside_input {

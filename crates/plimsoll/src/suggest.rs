@@ -177,6 +177,10 @@ fn smaller_context(job: &Job<'_>) -> Option<u64> {
 /// The smallest device that makes it fit when it is added, rounded up to two digits of what is short, at most to a tenth
 /// of a gigabyte.
 fn one_more_device(job: &Job<'_>, refusal: &Refusal) -> Option<Bytes> {
+    // A single device is no place for layers that several share.
+    if job.request.ranks > 1 {
+        return None;
+    }
     let short = refusal.short_bytes.get();
     let step = 10_u64.pow(short.max(1).ilog10().saturating_sub(1)).min(100_000_000);
     let fits = |steps: u64| {

@@ -62,12 +62,13 @@ pub(super) fn told(args: &RebalanceArgs, done: &Rebalanced, broken: &[String], v
         out.push_str(&wrap(&text, "  "));
         out.push('\n');
     }
-    if let Some(command) = done.command.as_ref().filter(|_| !rebalance.bytes().is_zero()) {
+    if let Some(export) = done.export.as_ref().filter(|_| !rebalance.bytes().is_zero()) {
         out.push('\n');
-        let text = "llama.cpp moves nothing while it runs: stop it, and start it with the new plan";
-        out.push_str(&wrap(text, "  "));
+        let engine = done.planned.engine;
+        let text = format!("{engine} moves nothing while it runs: stop it, and start it with the new plan");
+        out.push_str(&wrap(&text, "  "));
         out.push('\n');
-        out.push_str(&show::commands(command));
+        out.push_str(&show::commands(export));
     }
     out
 }

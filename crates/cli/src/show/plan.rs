@@ -2,14 +2,14 @@
 
 use plimsoll::balance::{HostUse, Objective, Optimality, Stage, StoppedBy};
 use plimsoll::cluster::ClusterSnapshot;
-use plimsoll::export::assumption_text;
-use plimsoll::export::llama_cpp::Command;
+use plimsoll::export::{Export, assumption_text};
 use plimsoll::model::{ModelSpec, Request};
 use plimsoll::units::Bytes;
 use plimsoll::{ContextChoice, Planned};
 
 use super::{
-    clean, command, left_out, parts, per_cent, seconds, shorten, stopped_line, table, text, width, wrap,
+    clean, commands, files, left_out, parts, per_cent, seconds, shorten, stopped_line, table, text, width,
+    wrap,
 };
 
 /// The whole answer to `plan`.
@@ -17,7 +17,7 @@ pub(crate) fn plan(
     planned: &Planned,
     model: &ModelSpec,
     snapshot: &ClusterSnapshot,
-    command: Option<&Command>,
+    export: Option<&Export>,
     verbose: bool,
 ) -> String {
     let mut out = head(planned, model);
@@ -56,8 +56,9 @@ pub(crate) fn plan(
             out.push('\n');
         }
     }
-    if let Some(lines) = command {
-        out.push_str(&commands(lines));
+    if let Some(export) = export {
+        out.push_str(&commands(export));
+        out.push_str(&files(export, verbose));
     }
     out
 }
@@ -243,19 +244,4 @@ fn value(planned: &Planned) -> String {
 fn host_comes_last(planned: &Planned) -> bool {
     planned.rules.host == HostUse::FirstLayersOfMain
         && matches!(planned.plan.objective, Objective::Fit | Objective::Balanced)
-}
-
-/// What to type on which node.
-pub(crate) fn commands(lines: &Command) -> String {
-    let mut out = String::new();
-    for line in lines.rpc_servers.iter().chain([&lines.server]) {
-        // A word that no shell can be given was refused before this.
-        let words = line.quoted().unwrap_or_default();
-        out.push_str(&format!("\non {}:\n{}\n", line.node, command(&words, "  ")));
-    }
-    for note in &lines.notes {
-        out.push_str(&wrap(&format!("note: {note}"), "  "));
-        out.push('\n');
-    }
-    out
 }

@@ -53,6 +53,16 @@ pub enum ExportError {
     /// Nobody runs the engine.
     #[error("the cluster has no main node to run the engine on")]
     NoMainNode,
+    /// Several devices behind a server that shows one.
+    #[error(
+        "the plan uses {devices} devices of {node}, and the rpc server of that time shows one; leave out or cap all but one"
+    )]
+    OneDeviceOfServer {
+        /// The node.
+        node: NodeId,
+        /// How many the plan uses.
+        devices: usize,
+    },
     /// A text that no shell can be given.
     #[error("the text {text:?} holds a NUL character, which no command line can carry")]
     Unquotable {
@@ -102,7 +112,7 @@ impl LaunchLine {
     /// A word holds a NUL character.
     pub fn quoted(&self) -> Result<Vec<String>, ExportError> {
         // Commas and colons mean nothing to a shell outside of braces: lists stay readable.
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@%+".contains(c);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@%+=".contains(c);
         let quote = |word: &String| {
             if !word.is_empty() && word.chars().all(plain) {
                 return Ok(word.clone());

@@ -58,6 +58,7 @@ impl PlanFile {
             },
             seal: None,
             commands: Vec::new(),
+            files: Vec::new(),
         }
     }
 
@@ -158,6 +159,9 @@ impl PlanFile {
 
     /// The model file that the engine's command line names.
     pub fn model_path(&self) -> Option<String> {
+        if let Some(path) = &self.model.path {
+            return Some(path.clone());
+        }
         // The engine comes after the servers that it asks.
         let words = shlex::split(&self.commands.last()?.line)?;
         words.into_iter().skip_while(|word| word != "-m").nth(1)

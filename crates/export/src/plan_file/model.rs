@@ -190,6 +190,8 @@ impl ModelRecord {
             activation_bytes: 0,
             variants: BTreeMap::new(),
             movable: None,
+            path: None,
+            modules: None,
         };
         record.digest = record.layer_digest();
         record

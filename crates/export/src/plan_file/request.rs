@@ -38,6 +38,7 @@ impl PlanFile {
             micro_batch: request.ubatch,
             batch: request.batch,
             full_window: request.swa_full,
+            ranks: request.tensor_parallel.unwrap_or(1),
             engine: engine(&request.engine.name)?,
         })
     }
@@ -127,6 +128,7 @@ pub(super) fn request_record(saved: &Saved<'_>) -> RequestRecord {
         ubatch: request.micro_batch,
         batch: request.batch,
         swa_full: request.full_window,
+        tensor_parallel: (request.ranks > 1).then_some(request.ranks),
         objective: objective_word(options.objective).to_owned(),
         strategy: strategy_word(options.strategy).to_owned(),
         max_devices: options.max_devices,
@@ -143,10 +145,7 @@ pub(super) fn request_record(saved: &Saved<'_>) -> RequestRecord {
             .then(|| transfers_word(options.transfers).to_owned()),
         engine: EngineRecord {
             name: request.engine.name.to_owned(),
-            version: match rules.host {
-                HostUse::FirstLayersOfMain => crate::llama_cpp::VERSION.to_owned(),
-                HostUse::Ordinary => String::new(),
-            },
+            version: crate::engine_version(request.engine.name).to_owned(),
             host: match rules.host {
                 HostUse::Ordinary => "ordinary".to_owned(),
                 HostUse::FirstLayersOfMain => "first-layers-of-main".to_owned(),

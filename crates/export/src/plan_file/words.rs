@@ -106,12 +106,11 @@ pub(super) fn flash(word: &str) -> Result<FlashAttention, FormatError> {
 }
 
 pub(super) fn engine(word: &str) -> Result<EngineProfile, FormatError> {
-    let known =
-        [EngineProfile::LLAMA_CPP, EngineProfile::NONE].into_iter().find(|profile| profile.name == word);
+    let known = EngineProfile::by_name(word);
     known.ok_or_else(|| FormatError::Word {
         key: "request.engine.name",
         value: word.to_owned(),
-        known: "llama.cpp, none",
+        known: "llama.cpp, ik_llama.cpp, vllm, sglang, mistral.rs, accelerate, petals, exo, none",
     })
 }
 

@@ -9,17 +9,17 @@ use crate::spec::ModelSpec;
 use crate::spec::weights::{ClassBytes, padded_sum};
 
 impl ModelSpec {
-    /// What it takes for `request` in buffers that round like `padding`.
+    /// What it takes for `request` in buffers that round like `padding`; with several ranks what one of them takes.
     ///
     /// # Errors
     ///
     /// No sequence, no batch, a context without cells, no context told by anybody; quantised values without flash
-    /// attention; rows that do not fill whole blocks of the cache; two forms of cache for latent attention; numbers
-    /// beyond 64 bits.
+    /// attention; rows that do not fill whole blocks of the cache; two forms of cache for latent attention; heads
+    /// that do not divide by the ranks; numbers beyond 64 bits.
     pub fn footprint(&self, request: &Request, padding: Padding) -> Result<Footprint, EstimateError> {
         let settled = self.settle(request)?;
         let head = padded_sum(&self.head, padding);
-        Ok(Footprint {
+        let whole = Footprint {
             layers: self.resolve_layers(&settled, request, padding)?,
             input_bytes: padded_sum(&self.input, padding),
             head_bytes: head.saturating_add(padded_sum(&self.tied, padding)),
@@ -27,7 +27,8 @@ impl ModelSpec {
             each_device_bytes: padded_sum(&self.each_device, padding),
             nextn: u32::try_from(self.nextn_count()).unwrap_or(u32::MAX),
             context: settled.context,
-        })
+        };
+        if request.ranks > 1 { self.footprint_of_rank(&settled, whole, request, padding) } else { Ok(whole) }
     }
 
     /// Its layers for `request`: as llama.cpp lays them out on a CPU, or without any rounding for no engine.

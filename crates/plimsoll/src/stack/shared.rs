@@ -13,7 +13,8 @@ use plimsoll_watcher::Announcer;
 
 use super::{Remedy, StackError, StackEvent, Standing, tune};
 use crate::Planned;
-use crate::job::{named, sorted};
+use crate::job::sorted;
+use crate::ranks;
 
 /// Tells what is free on a machine; it may block.
 pub(super) type FreeProbe = Box<dyn Fn(&SystemProfile) -> FreeMemory + Send + Sync>;
@@ -198,7 +199,7 @@ fn alike(known: &Node, node: &Node) -> bool {
 }
 
 fn standing(planned: &Planned, snapshot: &ClusterSnapshot) -> Standing {
-    let snapshot = named(planned.engine, snapshot);
+    let snapshot = ranks::seen(planned.engine, planned.request.ranks, snapshot);
     let Planned { plan: in_force, workload, rules, options, .. } = planned;
     let found = audit(in_force, &snapshot, workload, rules, options).err().unwrap_or_default();
     let checked = sorted(found);
