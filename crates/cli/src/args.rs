@@ -94,6 +94,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan model.gguf --cluster home.toml --pin 0-8=tower/CUDA0 --cap mac/MTL0=40GiB
   plimsoll plan model/ --cluster home.toml --objective throughput --pipelines auto
   plimsoll plan mixture.gguf --cluster home.toml --experts device
+  plimsoll plan model.gguf --cluster home.toml --mmproj projector.gguf --draft small.gguf
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
 
 const INSPECT_EXAMPLES: &str = "Examples:
@@ -129,6 +130,14 @@ pub(crate) struct PlanArgs {
 
     #[command(flatten)]
     pub(crate) offload: OffloadArgs,
+
+    /// A projector to load beside the model, for pictures or sounds (a GGUF file); under llama.cpp.
+    #[arg(long, value_name = "FILE", help_heading = "Planning")]
+    pub(crate) mmproj: Option<PathBuf>,
+
+    /// A draft model to load beside the model, whole on one device; under llama.cpp.
+    #[arg(long, value_name = "FILE", help_heading = "Planning")]
+    pub(crate) draft: Option<PathBuf>,
 
     /// Save the plan as a file.
     #[arg(long, value_name = "FILE")]

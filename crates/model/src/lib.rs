@@ -70,7 +70,7 @@ pub use request::{
 };
 pub use spec::{
     ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning, SpecError,
-    TensorClass,
+    TensorClass, tensor_bytes,
 };
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use spec::{OpenError, open};

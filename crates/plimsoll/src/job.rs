@@ -16,6 +16,7 @@ use plimsoll_units::{Bytes, DeviceRef};
 use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
 use crate::experts::Offload;
+use crate::parts::{self, Beside};
 
 /// What a cluster file calls the part of the host's memory that an integrated GPU maps.
 const GTT: &str = "gtt";
@@ -29,6 +30,7 @@ pub struct Job<'a> {
     pub(crate) request: Request,
     pub(crate) options: PlanOptions,
     pub(crate) offload: Offload,
+    pub(crate) beside: Beside<'a>,
 }
 
 /// Why a job has no plan. Nothing was changed.
@@ -82,6 +84,8 @@ pub struct Planned {
     pub cache_ram: Option<Bytes>,
     /// What a person should know.
     pub warnings: Vec<String>,
+    /// Words of the command line that name what lies beside the model.
+    pub(crate) beside: Vec<String>,
     name: String,
     architecture: String,
     format: ModelFormat,
@@ -105,7 +109,15 @@ impl<'a> Job<'a> {
     ) -> Self {
         let request = Request { engine: engine.profile(), ..request };
         let snapshot = named(engine, snapshot);
-        Self { model, snapshot, engine, request, options, offload: Offload::default() }
+        Self {
+            model,
+            snapshot,
+            engine,
+            request,
+            options,
+            offload: Offload::default(),
+            beside: Beside::default(),
+        }
     }
 
     /// The same job with parts of layers on the main host as `offload` says.
@@ -114,12 +126,21 @@ impl<'a> Job<'a> {
         Self { offload, ..self }
     }
 
+    /// The same job with something beside the model; under llama.cpp.
+    #[must_use]
+    pub fn with_beside(self, beside: Beside<'a>) -> Self {
+        Self { beside, ..self }
+    }
+
     /// Plans.
     ///
     /// # Errors
     ///
     /// The request cannot be laid out, the model does not fit, or the input is wrong.
     pub fn plan(&self) -> Result<Planned, JobError> {
+        if !self.beside.is_empty() && self.engine == Engine::LlamaCpp {
+            return self.plan_beside();
+        }
         let (context, choice) = context::choose(self)?;
         let job = Self { request: Request { context, ..self.request }, ..self.clone() };
         let (prepared, plan, cache_ram) = job.plan_with_cache()?;
@@ -148,6 +169,7 @@ impl<'a> Job<'a> {
             context,
             cache_ram,
             warnings,
+            beside: Vec::new(),
             name: self.model.name().to_owned(),
             architecture: self.model.architecture().to_owned(),
             format: self.model.format(),
@@ -242,6 +264,13 @@ impl<'a> Job<'a> {
 
     /// Whether some plan exists, whatever its speed. Input errors are errors, refusals are not.
     pub(crate) fn fits_as_it_is(&self) -> Result<bool, JobError> {
+        if !self.beside.is_empty() {
+            return match self.plan() {
+                Ok(_) => Ok(true),
+                Err(JobError::Plan(PlanError::DoesNotFit(_) | PlanError::PartDoesNotFit { .. })) => Ok(false),
+                Err(error) => Err(error),
+            };
+        }
         let prepared = self.prepare(Bytes::ZERO)?;
         // Times do not matter, and several copies are for one objective only.
         let objective = match self.options.pipelines.may_be_several() {
@@ -320,6 +349,7 @@ impl Planned {
             context: ContextChoice::Asked,
             cache_ram: file.request.engine.cache_ram_bytes.map(Bytes::new),
             warnings: file.report.warnings.clone(),
+            beside: parts::words_of(&file.engine_words()),
             name: file.model.name.clone(),
             architecture: file.model.architecture.clone(),
             format,
@@ -346,7 +376,9 @@ impl Planned {
                     context: footprint.context,
                     cache_ram: self.cache_ram,
                 };
-                llama_cpp::command(&self.plan, snapshot, &self.request, &facts).map(Some)
+                let mut command = llama_cpp::command(&self.plan, snapshot, &self.request, &facts)?;
+                command.server.words.extend(self.beside.iter().cloned());
+                Ok(Some(command))
             }
             // llama.cpp runs GGUF files only.
             (Engine::LlamaCpp | Engine::None, _) => Ok(None),

@@ -40,6 +40,7 @@ mod experts;
 mod fit;
 mod flags;
 mod job;
+mod parts;
 mod rebalance;
 mod resident;
 #[cfg(feature = "files")]
@@ -65,6 +66,7 @@ pub use experts::{Offload, PartPlace};
 pub use fit::{Fit, Largest, Limit};
 pub use flags::{Meaning, MeaningError, meaning};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
+pub use parts::{Beside, Draft, Projector};
 pub use rebalance::{MoveError, Rebalanced, holding, rebalance};
 pub use resident::Processes;
 pub use size::{Place, Size, size};
