@@ -258,11 +258,11 @@ fn tensors_that_flags_send_to_another_device_count_there() {
 fn projector() -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("projector.gguf");
     let text = |text: &str| Value::Text(text.to_owned());
-    let file = Writer::default()
+    let file = Writer::new()
         .fact("general.architecture", text("clip"))
         .fact("general.type", text("mmproj"))
         .tensor("v.blk.0.attn_q.weight", &[16384, 16384], 0, 1 << 30);
-    file.write(&path, Data::None).unwrap();
+    file.write(&path, Data::First(0)).unwrap();
     path
 }
 
