@@ -474,7 +474,7 @@ fn a_snapshot_that_is_not_sound_is_no_input() {
     assert!(matches!(error, PlanError::Snapshot(SnapshotError::NodeOrder { .. })), "{error:?}");
     let mut cluster = devices(&[30, 30]);
     cluster.nodes[1].devices[0].pool = pool("elsewhere", 1).id;
-    let placement = Placement { on_host: 0, devices: vec![(device_ref("n00", "d0"), 0..1)] };
+    let placement = Placement { on_host: 0, devices: vec![(device_ref("n00", "d0"), 0..1)], moved: vec![] };
     let rules = EngineRules::none();
     let error =
         price(&cluster, &layers(&[10]), &rules, &PlanOptions::default(), &placement, 0.0).unwrap_err();
@@ -484,7 +484,8 @@ fn a_snapshot_that_is_not_sound_is_no_input() {
 #[test]
 fn a_placement_names_no_device_twice() {
     let d0 = device_ref("n00", "d0");
-    let placement = Placement { on_host: 0, devices: vec![(d0.clone(), 0..1), (d0.clone(), 1..2)] };
+    let placement =
+        Placement { on_host: 0, devices: vec![(d0.clone(), 0..1), (d0.clone(), 1..2)], moved: vec![] };
     let (cluster, workload, rules) = (devices(&[30, 30]), layers(&[10, 10]), EngineRules::none());
     let error = price(&cluster, &workload, &rules, &PlanOptions::default(), &placement, 0.0).unwrap_err();
     assert_eq!(error, PlanError::RepeatedDevice { device: d0 });

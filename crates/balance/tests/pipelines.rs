@@ -409,7 +409,7 @@ fn a_placement_with_pipelines_is_priced() {
     let (snapshot, workload, rules) = (cards(&[60, 60, 60, 60]), layers(&[10; 10]), EngineRules::none());
     let at = |node: &str| kit::device_ref(node, "CUDA0");
     let devices = vec![(at("n2"), 0..6), (at("n0"), 6..10), (at("n1"), 0..5), (at("n3"), 5..10)];
-    let placement = Placement { on_host: 0, devices };
+    let placement = Placement { on_host: 0, devices, moved: vec![] };
     let options = asked(exactly(2));
     let priced = price(&snapshot, &workload, &rules, &options, &placement, 0.0).expect("it is a placement");
     assert_eq!(audit(&priced.plan, &snapshot, &workload, &rules, &options), Ok(()));

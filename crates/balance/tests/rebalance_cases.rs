@@ -401,6 +401,7 @@ fn a_better_order_is_proposed_with_its_bytes() {
     let placement = plimsoll_balance::Placement {
         on_host: 0,
         devices: vec![(device_ref("n00", "d0"), 0..2), (device_ref("n01", "d0"), 2..3)],
+        moved: vec![],
     };
     let rules = EngineRules::none();
     let current = plimsoll_balance::price(&roomy, &workload, &rules, &options, &placement, 0.0);

@@ -140,7 +140,7 @@ fn a_slow_device_with_much_memory_does_not_set_the_pace() {
             start += count;
             (device_ref(&format!("n{n}"), "d"), start - count..start)
         });
-        let placement = Placement { on_host: 0, devices: runs.collect() };
+        let placement = Placement { on_host: 0, devices: runs.collect(), moved: vec![] };
         let value = |objective| {
             let priced = price(&cluster, &workload, &rules, &asked(objective), &placement, 0.0);
             priced.expect("it is a placement").plan.value.value.expect("it is told") * 1000.0
@@ -247,7 +247,7 @@ proptest! {
         }
         let roomy = fleet(&vec![(1000, 1000); drawn.len()]);
         let (rules, options) = (EngineRules::none(), PlanOptions::default());
-        let placement = Placement { on_host: 0, devices: runs };
+        let placement = Placement { on_host: 0, devices: runs, moved: vec![] };
         let in_force = price(&roomy, &workload, &rules, &options, &placement, 0.0).expect("it is one").plan;
         let of: Vec<(u64, u64)> = drawn.iter().map(|d| (100, d.1)).collect();
         let cluster = fleet(&of);

@@ -96,6 +96,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan mixture.gguf --cluster home.toml --experts device
   plimsoll plan model/ --cluster rack.toml --engine vllm --tensor-parallel 2 --ctx 32k
   plimsoll plan model/ --engine accelerate --export device_map.json
+  plimsoll plan model.gguf --cluster home.toml --mmproj projector.gguf --draft small.gguf
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
 
 const INSPECT_EXAMPLES: &str = "Examples:
@@ -131,6 +132,14 @@ pub(crate) struct PlanArgs {
 
     #[command(flatten)]
     pub(crate) offload: OffloadArgs,
+
+    /// A projector to load beside the model, for pictures or sounds (a GGUF file); under llama.cpp.
+    #[arg(long, value_name = "FILE", help_heading = "Planning")]
+    pub(crate) mmproj: Option<PathBuf>,
+
+    /// A draft model to load beside the model, whole on one device; under llama.cpp.
+    #[arg(long, value_name = "FILE", help_heading = "Planning")]
+    pub(crate) draft: Option<PathBuf>,
 
     /// Save the plan as a file.
     #[arg(long, value_name = "FILE")]

@@ -1,5 +1,7 @@
 //! `plimsoll plan`.
 
+mod beside;
+
 use std::path::{Path, PathBuf};
 
 use plimsoll::balance::PlanError;
@@ -15,8 +17,10 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
     let engine = input::engine(&args.request, &model);
     let options = input::options(&args.choice, &snapshot)?;
+    let files = beside::Files::open(args, engine)?;
     let job = Job::new(&model, &snapshot, engine, input::request(&args.request, engine), options)
-        .with_offload((&args.offload).into());
+        .with_offload((&args.offload).into())
+        .with_beside(files.beside());
     let planned = match job.plan() {
         Ok(planned) => planned,
         Err(error @ JobError::Audit(_)) => return Err(Failure::internal(error)),
@@ -24,6 +28,9 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
             return Err(refusal::nothing_usable(&stopped, cli.json));
         }
         Err(JobError::Engine(error)) => return Err(refusal::excluded(&error.to_string(), cli.json)),
+        Err(JobError::Plan(error @ PlanError::PartDoesNotFit { .. })) => {
+            return Err(refusal::excluded(&error.to_string(), cli.json));
+        }
         Err(error) => match error.refusal() {
             Some(refused) => {
                 let suggestions = suggestions(&job, refused);
@@ -69,7 +76,7 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
 
 /// Refuses to write over what was read, or two results into one file.
 fn check_outputs(args: &PlanArgs) -> Result<(), Failure> {
-    let inputs = [Some(&args.model), args.cluster.as_ref()];
+    let inputs = [Some(&args.model), args.cluster.as_ref(), args.mmproj.as_ref(), args.draft.as_ref()];
     let outputs = [("--out", &args.out), ("--export", &args.export), ("--svg", &args.svg)];
     let mut seen: Vec<(&str, &PathBuf)> = Vec::new();
     for (flag, out) in outputs {

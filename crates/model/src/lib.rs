@@ -71,7 +71,7 @@ pub use request::{
 };
 pub use spec::{
     ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning, PlacedTensor,
-    SpecError, TensorClass, TensorPlace,
+    SpecError, TensorClass, TensorPlace, tensor_bytes,
 };
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use spec::{OpenError, open};

@@ -21,7 +21,7 @@ use plimsoll_units::Bytes;
 pub use error::{ModelWarning, SpecError};
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use open::{OpenError, open};
-pub use parts::LayerPart;
+pub use parts::{LayerPart, tensor_bytes};
 pub use placed::{PlacedTensor, TensorPlace};
 pub use weights::{ClassBytes, TensorClass};
 

@@ -89,7 +89,11 @@ impl Planned {
             cache_ram: self.cache_ram,
         };
         match self.engine {
-            Engine::LlamaCpp => llama_cpp::command(&self.plan, snapshot, &self.request, &facts).map(Some),
+            Engine::LlamaCpp => {
+                let mut command = llama_cpp::command(&self.plan, snapshot, &self.request, &facts)?;
+                command.server.words.extend(self.beside.iter().cloned());
+                Ok(Some(command))
+            }
             Engine::IkLlamaCpp => {
                 llama_cpp::older_command(&self.plan, snapshot, &self.request, &facts).map(Some)
             }

@@ -18,6 +18,7 @@ use crate::carried::Carried;
 use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
 use crate::experts::Offload;
+use crate::parts::{self, Beside};
 use crate::ranks;
 
 /// A model to place on a cluster.
@@ -33,6 +34,7 @@ pub struct Job<'a> {
     pub(crate) unseen: Vec<DeviceRef>,
     /// The most equal devices of one node that could share every layer.
     pub(crate) most_alike: u32,
+    pub(crate) beside: Beside<'a>,
 }
 
 /// Why a job has no plan. Nothing was changed.
@@ -89,6 +91,8 @@ pub struct Planned {
     pub cache_ram: Option<Bytes>,
     /// What a person should know.
     pub warnings: Vec<String>,
+    /// Words of the command line that name what lies beside the model.
+    pub(crate) beside: Vec<String>,
     name: String,
     architecture: String,
     pub(crate) format: ModelFormat,
@@ -122,13 +126,29 @@ impl<'a> Job<'a> {
         let most_alike = ranks::most_alike(engine, snapshot);
         let snapshot = ranks::seen(engine, request.ranks, snapshot);
         let options = ranks::options(options, &snapshot);
-        Self { model, snapshot, engine, request, options, unseen, most_alike, offload: Offload::default() }
+        Self {
+            model,
+            snapshot,
+            engine,
+            request,
+            options,
+            unseen,
+            most_alike,
+            offload: Offload::default(),
+            beside: Beside::default(),
+        }
     }
 
     /// The same job with parts of layers on the main host as `offload` says.
     #[must_use]
     pub fn with_offload(self, offload: Offload) -> Self {
         Self { offload, ..self }
+    }
+
+    /// The same job with something beside the model; under llama.cpp.
+    #[must_use]
+    pub fn with_beside(self, beside: Beside<'a>) -> Self {
+        Self { beside, ..self }
     }
 
     /// Plans.
@@ -138,6 +158,9 @@ impl<'a> Job<'a> {
     /// The request cannot be laid out, the model does not fit, or the input is wrong.
     pub fn plan(&self) -> Result<Planned, JobError> {
         self.suited()?;
+        if !self.beside.is_empty() && self.engine == Engine::LlamaCpp {
+            return self.plan_beside();
+        }
         let (context, choice) = context::choose(self)?;
         let job = Self { request: Request { context, ..self.request }, ..self.clone() };
         let (job, prepared, plan, cache_ram) = match job.engine {
@@ -175,6 +198,7 @@ impl<'a> Job<'a> {
             context,
             cache_ram,
             warnings,
+            beside: Vec::new(),
             name: self.model.name().to_owned(),
             architecture: self.model.architecture().to_owned(),
             format: self.model.format(),
@@ -270,6 +294,13 @@ impl<'a> Job<'a> {
     /// Whether some plan exists, whatever its speed. Input errors are errors, refusals are not.
     pub(crate) fn fits_as_it_is(&self) -> Result<bool, JobError> {
         self.suited()?;
+        if !self.beside.is_empty() {
+            return match self.plan() {
+                Ok(_) => Ok(true),
+                Err(JobError::Plan(PlanError::DoesNotFit(_) | PlanError::PartDoesNotFit { .. })) => Ok(false),
+                Err(error) => Err(error),
+            };
+        }
         // Times do not matter, and several copies are for one objective only.
         let objective = match self.options.pipelines.may_be_several() {
             true => self.options.objective,
@@ -377,6 +408,7 @@ impl Planned {
             context: ContextChoice::Asked,
             cache_ram: file.request.engine.cache_ram_bytes.map(Bytes::new),
             warnings: file.report.warnings.clone(),
+            beside: parts::words_of(&file.engine_words()),
             name: file.model.name.clone(),
             architecture: file.model.architecture.clone(),
             format,

@@ -131,9 +131,8 @@ fn parts_to_host(job: &Job<'_>) -> Option<Suggestion> {
     let (experts, feed_forward) = (job.offload.experts, job.offload.feed_forward);
     let auto = |offload: Offload| job.clone().with_offload(offload);
     let moved = |job: &Job<'_>| {
-        let prepared = job.prepare(Bytes::ZERO).ok()?;
         let options = PlanOptions { objective: Objective::Fit, ..job.options.clone() };
-        let plan = job.plan_prepared(&prepared, &options).ok()?;
+        let plan = Job { options, ..job.clone() }.plan().ok()?.plan;
         Some(Bytes::saturating_sum(plan.overrides.iter().map(|moved| moved.bytes)))
     };
     let suggestion = |change: Change, offload: Offload| {

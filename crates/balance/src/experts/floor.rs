@@ -47,9 +47,37 @@ pub(crate) fn floor(parts: &Parts<'_>) -> f64 {
             let read = items.iter().fold(0_u64, |sum, item| sum.saturating_add(item.read));
             let host = parts.context.rate(&parts.host.place);
             let rates = parts.context.fleet.devices.iter().map(|device| parts.context.rate(device));
-            as_f64(read) / (host + rates.sum::<f64>())
+            let together = as_f64(read) / (host + rates.sum::<f64>());
+            together.max(overflow(parts, items) / host)
         }
     }
+}
+
+/// What a token reads at least of what devices have no room for: of that which is read least.
+fn overflow(parts: &Parts<'_>, mut items: Vec<Item>) -> f64 {
+    let own = parts.host.place.pool;
+    let mut room: u64 = 0;
+    let mut seen = vec![own];
+    for device in &parts.context.fleet.devices {
+        // A pool that the host draws on as well has the same room for both.
+        if device.pool == own {
+            return 0.0;
+        }
+        if !seen.contains(&device.pool) {
+            seen.push(device.pool);
+            let pool = parts.context.fleet.pools.get(device.pool).copied().unwrap_or(0);
+            room = room.saturating_add(pool.saturating_sub(parts.movable.charges.each.get()));
+        }
+    }
+    items.sort_by(|a, b| a.density().total_cmp(&b.density()));
+    let mut left = items.iter().fold(0_u64, |sum, item| sum.saturating_add(item.bytes)).saturating_sub(room);
+    let mut read = 0.0;
+    for item in items {
+        let here = left.min(item.bytes);
+        read += as_f64(here) * item.density();
+        left -= here;
+    }
+    read
 }
 
 /// The least sum of times: what is read most of a byte lies where reading is fastest.

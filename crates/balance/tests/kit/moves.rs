@@ -92,7 +92,7 @@ impl Scene {
             device.limit = None;
         }
         let devices = self.runs.iter().map(|&(d, start, end, _)| (self.reference(d), start..end));
-        let placement = Placement { on_host: self.host, devices: devices.collect() };
+        let placement = Placement { on_host: self.host, devices: devices.collect(), moved: Vec::new() };
         let rules = roomy.rules();
         let priced = price(&roomy.snapshot(), &roomy.workload(), &rules, options, &placement, 0.0);
         priced.expect("it is a placement").plan

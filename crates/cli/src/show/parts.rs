@@ -8,8 +8,15 @@ use super::layer_range;
 pub(super) fn of_other_layers(plan: &Plan, stage: &Stage) -> Option<String> {
     let here = |moved: &&Override| moved.device == stage.device;
     let class = plan.overrides.iter().find(here)?.class;
-    let layers: Vec<String> =
-        plan.overrides.iter().filter(here).map(|moved| layer_range(&moved.layers)).collect();
+    // What follows each other is one range to a reader, whatever device the layers lie on.
+    let mut runs: Vec<std::ops::Range<u32>> = Vec::new();
+    for layers in plan.overrides.iter().filter(here).map(|moved| &moved.layers) {
+        match runs.last_mut().filter(|last| last.end == layers.start) {
+            Some(last) => last.end = layers.end,
+            None => runs.push(layers.clone()),
+        }
+    }
+    let layers: Vec<String> = runs.iter().map(layer_range).collect();
     // What a stage lacks is told by where it lies: a few ranges say it, more would fill the table.
     let shown = match layers.as_slice() {
         few @ ([] | [_] | [_, _] | [_, _, _]) => few.join(", "),

@@ -162,8 +162,12 @@ impl PlanFile {
         if let Some(path) = &self.model.path {
             return Some(path.clone());
         }
+        self.engine_words().into_iter().skip_while(|word| word != "-m").nth(1)
+    }
+
+    /// The words of the engine's command line; none where the plan has no such line.
+    pub fn engine_words(&self) -> Vec<String> {
         // The engine comes after the servers that it asks.
-        let words = shlex::split(&self.commands.last()?.line)?;
-        words.into_iter().skip_while(|word| word != "-m").nth(1)
+        self.commands.last().and_then(|command| shlex::split(&command.line)).unwrap_or_default()
     }
 }

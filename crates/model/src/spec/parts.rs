@@ -2,9 +2,10 @@
 
 use plimsoll_units::Bytes;
 
+use crate::header::GgufHeader;
 use crate::request::Padding;
 use crate::spec::ModelSpec;
-use crate::spec::weights::ClassBytes;
+use crate::spec::weights::{ClassBytes, TensorClass, Weight};
 
 /// Some tensors of one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,12 @@ pub struct LayerPart {
     pub weights_bytes: Bytes,
     /// What one token reads of them: of experts only the share that is used, rounded down.
     pub read_bytes: Bytes,
+}
+
+/// What all tensors of a header take in a device's buffer: of a file that is no model of its own, a projector say.
+pub fn tensor_bytes(header: &GgufHeader, padding: Padding) -> Bytes {
+    let weights = header.tensors.iter().map(|tensor| Weight::of_tensor(tensor, TensorClass::Other));
+    Bytes::saturating_sum(weights.map(|weight| weight.padded(padding)))
 }
 
 impl ModelSpec {
