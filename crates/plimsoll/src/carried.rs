@@ -7,7 +7,7 @@ use plimsoll_balance::{Objective, Pin, Plan, PlanError, PlanOptions, Strategy};
 use plimsoll_cluster::{ClusterSnapshot, Device};
 use plimsoll_export::EngineError;
 use plimsoll_export::vllm::{self, Server};
-use plimsoll_model::{Footprint, ModelFormat};
+use plimsoll_model::Footprint;
 use plimsoll_units::{Bytes, DeviceRef, NodeId};
 
 use crate::engine::Engine;
@@ -25,17 +25,10 @@ impl<'a> Job<'a> {
     pub(crate) fn suited(&self) -> Result<(), EngineError> {
         let (engine, ranks) = (self.engine.name(), self.request.ranks);
         if !self.engine.runs(self.model.format()) {
-            return Err(match self.model.format() {
-                ModelFormat::Gguf => EngineError::Form {
-                    engine,
-                    form: "a GGUF",
-                    nearest: "give it the checkpoint (a folder with config.json), or plan for llama.cpp",
-                },
-                ModelFormat::Safetensors | ModelFormat::List => EngineError::Form {
-                    engine,
-                    form: "a safetensors checkpoint",
-                    nearest: "convert it to a GGUF, or plan for vllm, sglang, accelerate or mistral.rs",
-                },
+            return Err(EngineError::Form {
+                engine,
+                form: "a GGUF",
+                nearest: "give it the checkpoint (a folder with config.json), or plan for llama.cpp",
             });
         }
         if ranks <= 1 {
