@@ -85,12 +85,7 @@ impl<'a> Job<'a> {
         }
         let mut prepared = self.prepare(Bytes::ZERO)?;
         for footprint in &mut prepared.workload.footprints {
-            *footprint = Footprint {
-                input_bytes: footprint.input_bytes.saturating_add(footprint.head_beside_input_bytes),
-                head_bytes: Bytes::ZERO,
-                head_beside_input_bytes: Bytes::ZERO,
-                ..footprint.clone()
-            };
+            *footprint = head_on_host(footprint.clone());
         }
         let mut options = self.options.clone();
         let host = self.snapshot.main_node().ok().and_then(|node| Some((node, node.host()?)));
@@ -212,6 +207,16 @@ impl<'a> Job<'a> {
             }
         }
         Ok(best)
+    }
+}
+
+/// The same model with the head beside the input.
+pub(crate) fn head_on_host(footprint: Footprint) -> Footprint {
+    Footprint {
+        input_bytes: footprint.input_bytes.saturating_add(footprint.head_beside_input_bytes),
+        head_bytes: Bytes::ZERO,
+        head_beside_input_bytes: Bytes::ZERO,
+        ..footprint
     }
 }
 

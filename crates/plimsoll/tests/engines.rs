@@ -19,7 +19,12 @@ fn model(layers: u32, heads: u64, kv_heads: u64) -> ModelSpec {
     let config = config(layers, heads, kv_heads);
     let mut tensors = Vec::new();
     let mut add = |name: String, rows: u64, bytes: u64| {
-        tensors.push(Tensor { name, dims: vec![bytes / 2 / rows, rows], kind: TensorType::BF16, bytes: Bytes::new(bytes) });
+        tensors.push(Tensor {
+            name,
+            dims: vec![bytes / 2 / rows, rows],
+            kind: TensorType::BF16,
+            bytes: Bytes::new(bytes),
+        });
     };
     add("model.embed_tokens.weight".into(), 1024, 64 << 20);
     add("model.norm.weight".into(), 1, 8192);
@@ -60,7 +65,12 @@ fn request(ranks: u32) -> Request {
     Request { context: Some(ContextLength::PerSequence(4096)), ranks, ..Request::default() }
 }
 
-fn plan(model: &ModelSpec, snapshot: &ClusterSnapshot, engine: Engine, ranks: u32) -> Result<Planned, JobError> {
+fn plan(
+    model: &ModelSpec,
+    snapshot: &ClusterSnapshot,
+    engine: Engine,
+    ranks: u32,
+) -> Result<Planned, JobError> {
     Job::new(model, snapshot, engine, request(ranks), PlanOptions::default()).plan()
 }
 
@@ -75,7 +85,8 @@ fn keys_and_values_are_shared_out_by_heads_and_copied_beyond_them() {
     // 64 layers, 8 heads of 128 values of 2 bytes, keys and values.
     assert_eq!([1, 2, 4, 8, 16].map(kv), [262_144, 131_072, 65_536, 32_768, 32_768]);
     // Weights: a quarter of all but the norm; keys and values of 8 heads on 16 ranks an eighth.
-    let weights = |ranks: u32| model.footprint(&request(ranks), Padding::None).unwrap().layers[0].weights_bytes.get();
+    let weights =
+        |ranks: u32| model.footprint(&request(ranks), Padding::None).unwrap().layers[0].weights_bytes.get();
     assert_eq!(weights(1), 8192 + (64 << 20));
     assert_eq!(weights(4), 8192 + (16 << 20));
     assert_eq!(weights(16), 8192 + (56 << 20) / 16 + (8 << 20) / 8);
@@ -165,9 +176,33 @@ fn an_engine_of_one_node_refuses_plans_over_two() {
     )
     .unwrap()
     .snapshot;
-    let options =
-        PlanOptions { objective: plimsoll::balance::Objective::Balanced, ..PlanOptions::default() };
+    let options = PlanOptions { objective: plimsoll::balance::Objective::Balanced, ..PlanOptions::default() };
     let job = Job::new(&model, &two, Engine::Accelerate, request(1), options);
     let error = job.plan().unwrap_err();
     assert!(error.to_string().contains("runs on one node and the plan uses 2"), "{error}");
+}
+
+#[test]
+fn the_older_rule_keeps_the_head_beside_layers_on_the_host() {
+    use plimsoll::export::llama_cpp::{Place, older_assign};
+    let model = model(40, 32, 8);
+    for (cards, partial) in [(&["2500MiB", "2500MiB"][..], true), (&["24GiB"][..], false)] {
+        let snapshot = rack(cards);
+        let planned = plan(&model, &snapshot, Engine::IkLlamaCpp, 1).unwrap();
+        let stages = &planned.plan.stages;
+        let on_host = stages.iter().any(|s| s.device.device.as_str() == "host" && !s.layers.is_empty());
+        assert_eq!(on_host, partial);
+        // The head is counted where the engine puts it.
+        let head = planned.workload.footprints[0].head_bytes;
+        assert_eq!(head.is_zero(), partial);
+        let on_cards: Vec<f32> = stages
+            .iter()
+            .filter(|s| s.device.device.as_str() != "host")
+            .map(|s| f32::from(u16::try_from(s.layers.end - s.layers.start).unwrap()))
+            .collect();
+        let layers = on_cards.iter().map(|n| *n as u32).sum::<u32>() + u32::from(!partial);
+        assert_eq!(older_assign(40, layers, &on_cards).last() == Some(&Place::Host), partial);
+        let file = planned.to_file(None).unwrap();
+        assert_eq!(plimsoll::digest_for(&model, &file).unwrap(), file.model.digest);
+    }
 }
