@@ -7,7 +7,7 @@ use plimsoll_balance::{Objective, Pin, Plan, PlanError, PlanOptions, Strategy};
 use plimsoll_cluster::{ClusterSnapshot, Device};
 use plimsoll_export::EngineError;
 use plimsoll_export::vllm::{self, Server};
-use plimsoll_model::{Footprint, ModelFormat};
+use plimsoll_model::Footprint;
 use plimsoll_units::{Bytes, DeviceRef, NodeId};
 
 use crate::engine::Engine;
@@ -25,17 +25,10 @@ impl<'a> Job<'a> {
     pub(crate) fn suited(&self) -> Result<(), EngineError> {
         let (engine, ranks) = (self.engine.name(), self.request.ranks);
         if !self.engine.runs(self.model.format()) {
-            return Err(match self.model.format() {
-                ModelFormat::Gguf => EngineError::Form {
-                    engine,
-                    form: "a GGUF",
-                    nearest: "give it the checkpoint (a folder with config.json), or plan for llama.cpp",
-                },
-                ModelFormat::Safetensors | ModelFormat::List => EngineError::Form {
-                    engine,
-                    form: "a safetensors checkpoint",
-                    nearest: "convert it to a GGUF, or plan for vllm, sglang, accelerate or mistral.rs",
-                },
+            return Err(EngineError::Form {
+                engine,
+                form: "a GGUF",
+                nearest: "give it the checkpoint (a folder with config.json), or plan for llama.cpp",
             });
         }
         if ranks <= 1 {
@@ -92,12 +85,7 @@ impl<'a> Job<'a> {
         }
         let mut prepared = self.prepare(Bytes::ZERO)?;
         for footprint in &mut prepared.workload.footprints {
-            *footprint = Footprint {
-                input_bytes: footprint.input_bytes.saturating_add(footprint.head_beside_input_bytes),
-                head_bytes: Bytes::ZERO,
-                head_beside_input_bytes: Bytes::ZERO,
-                ..footprint.clone()
-            };
+            *footprint = head_on_host(footprint.clone());
         }
         let mut options = self.options.clone();
         let host = self.snapshot.main_node().ok().and_then(|node| Some((node, node.host()?)));
@@ -219,6 +207,16 @@ impl<'a> Job<'a> {
             }
         }
         Ok(best)
+    }
+}
+
+/// The same model with the head beside the input.
+pub(crate) fn head_on_host(footprint: Footprint) -> Footprint {
+    Footprint {
+        input_bytes: footprint.input_bytes.saturating_add(footprint.head_beside_input_bytes),
+        head_bytes: Bytes::ZERO,
+        head_beside_input_bytes: Bytes::ZERO,
+        ..footprint
     }
 }
 

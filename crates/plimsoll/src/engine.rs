@@ -77,15 +77,14 @@ impl Engine {
         matches!(self, Self::Vllm | Self::Sglang)
     }
 
-    /// Whether it runs models of this form.
+    /// Whether plans for models of this form make sense. A list stands for a model in any form, and a checkpoint can be
+    /// converted for llama.cpp.
     pub(crate) const fn runs(self, format: ModelFormat) -> bool {
         match format {
-            // A list stands for a model in any form; there is nothing to start, but all to plan.
-            ModelFormat::List => true,
+            ModelFormat::List | ModelFormat::Safetensors => true,
             ModelFormat::Gguf => {
                 matches!(self, Self::LlamaCpp | Self::IkLlamaCpp | Self::MistralRs | Self::None)
             }
-            ModelFormat::Safetensors => !self.is_llama_cpp(),
         }
     }
 

@@ -14,7 +14,7 @@ use plimsoll_export::{EngineError, Export, FormatError, PlanFile, Saved};
 use plimsoll_model::{ContextLength, EstimateError, ModelFormat, ModelSpec, Padding, Request};
 use plimsoll_units::{Bytes, DeviceRef};
 
-use crate::carried::Carried;
+use crate::carried::{self, Carried};
 use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
 use crate::experts::Offload;
@@ -122,6 +122,8 @@ impl<'a> Job<'a> {
             // Such an engine computes all that is submitted at once.
             request.micro_batch = request.batch;
         }
+        // Windows in full were the only way of that time.
+        request.full_window |= engine == Engine::IkLlamaCpp;
         let unseen = ranks::unseen(engine, snapshot);
         let most_alike = ranks::most_alike(engine, snapshot);
         let snapshot = ranks::seen(engine, request.ranks, snapshot);
@@ -529,6 +531,9 @@ pub fn digest_for(model: &ModelSpec, file: &PlanFile) -> Result<String, DigestEr
     let request = file.request()?;
     let engine: Engine = request.engine.name.parse().unwrap_or(Engine::None);
     let footprint = engine.places(model.footprint(&request, request.engine.padding)?);
+    // With layers on the host, a plan for the older rule counts the head with the input.
+    let head_on_host = engine == Engine::IkLlamaCpp && file.model.head_bytes == 0;
+    let footprint = if head_on_host { carried::head_on_host(footprint) } else { footprint };
     Ok(plimsoll_export::layer_digest(model.architecture(), &footprint))
 }
 

@@ -68,7 +68,7 @@ pub fn command(
     let words = &mut command.server.words;
     if on_host {
         // Next-token blocks are blocks like any other and stay with the last device; only the output layer does not.
-        change(words, "-ngl", |all| less_one(all));
+        change(words, "-ngl", less_one);
         change(words, "-ts", |shares| match shares.rsplit_once(',') {
             Some((before, last)) => format!("{before},{}", less_one(last)),
             None => less_one(shares),
@@ -77,6 +77,8 @@ pub fn command(
     // Flags that came later.
     drop_flag(words, "--fit");
     drop_flag(words, "--cache-ram");
+    // One cache for all sequences, and windows in full, were the only ways.
+    words.retain(|word| word != "--kv-unified" && word != "--swa-full");
     change_flash(words);
     Ok(command)
 }

@@ -149,6 +149,7 @@ fn request() -> impl Strategy<Value = Request> {
                 micro_batch,
                 batch,
                 full_window,
+                ranks: 1,
                 engine,
             }
         },
