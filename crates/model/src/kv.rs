@@ -4,7 +4,7 @@ use plimsoll_units::Bytes;
 
 use crate::arch::{Cache, LayerShape, Row};
 use crate::layer::ResolvedContext;
-use crate::request::{CacheType, ContextLength, FlashAttention, Padding, Request};
+use crate::request::{CacheType, ContextLength, FlashAttention, Padding, Request, WindowStore};
 
 /// Why a request cannot be estimated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +100,8 @@ pub(crate) struct Settled {
     pub(crate) context: ResolvedContext,
     /// The tokens that are computed at once, as the engine lowers them.
     pub(crate) micro_batch: u64,
+    /// The tokens that are submitted at once.
+    batch: u64,
     /// Whether flash attention is used.
     flash: bool,
     /// The widest row of values of the model.
@@ -142,6 +144,7 @@ pub(crate) fn settle(asked: &Asked<'_>, request: &Request) -> Result<Settled, Es
     Ok(Settled {
         context,
         micro_batch: u64::from(request.micro_batch).min(batch),
+        batch,
         // Left to the engine, it is used: that is the form which every cache type allows.
         flash: request.flash_attention != FlashAttention::Off,
         widest_values: asked.widest_values,
@@ -185,9 +188,20 @@ impl Settled {
         let window = cache.window.filter(|w| !(w.often_ignored && engine.ignores_some_windows));
         let Some(window) = window.filter(|_| !request.full_window) else { return Ok(all) };
         let sequences = if request.unified_kv { u64::from(request.parallel) } else { 1 };
-        let batch = if engine.window_holds_micro_batch { self.micro_batch } else { 0 };
-        let kept = window.tokens.saturating_mul(sequences).saturating_add(batch).min(all);
-        Ok(kept.checked_next_multiple_of(engine.cell_multiple.max(1)).unwrap_or(all))
+        let multiple = engine.cell_multiple.max(1);
+        let kept = |of_sequence: u64, batch: u64, spare: u64| {
+            let cells = of_sequence.saturating_mul(sequences).saturating_add(batch).min(all);
+            let padded = cells.checked_next_multiple_of(multiple);
+            padded.and_then(|cells| cells.checked_add(spare)).unwrap_or(u64::MAX)
+        };
+        Ok(match engine.window_store {
+            WindowStore::Context => all,
+            WindowStore::Window if engine.window_holds_micro_batch => {
+                kept(window.tokens, self.micro_batch, 0)
+            }
+            WindowStore::Window => kept(window.tokens, 0, 0),
+            WindowStore::Blocks => kept(window.tokens.saturating_sub(1), self.batch, multiple),
+        })
     }
 
     /// The bytes that a layer keeps for the whole request.
@@ -242,7 +256,8 @@ impl Settled {
         let cache = &shape.cache;
         let rows = Rows::of(self, layer, cache, request)?;
         let window = cache.window.filter(|w| !(w.often_ignored && request.engine.ignores_some_windows));
-        if window.is_some_and(|_| !request.full_window) {
+        let bounded = request.engine.window_store != WindowStore::Context && !request.full_window;
+        if window.is_some_and(|_| bounded) {
             return Ok(cache.per_cell);
         }
         let rows = [rows.keys, rows.values, rows.indexer].into_iter().flatten().map(|row| row.bytes);

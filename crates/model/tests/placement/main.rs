@@ -3,6 +3,7 @@
 mod caches;
 #[cfg(feature = "safetensors")]
 mod checkpoints;
+mod engines;
 mod fixture;
 mod hand;
 #[cfg(feature = "list")]

@@ -113,7 +113,8 @@ fn request() -> impl Strategy<Value = Request> {
     });
     let flash = prop::sample::select(&[FlashAttention::On, FlashAttention::Off, FlashAttention::Auto][..]);
     let cache = || prop_oneof![3 => Just(CacheType::F16), 1 => prop::sample::select(&CacheType::ALL[..])];
-    let engine = prop::sample::select(&[EngineProfile::LLAMA_CPP, EngineProfile::NONE][..]);
+    let engines = [EngineProfile::LLAMA_CPP, EngineProfile::VLLM, EngineProfile::SGLANG, EngineProfile::NONE];
+    let engine = prop::sample::select(engines.to_vec());
     let batch = || prop_oneof![9 => 1_u32..5000, 1 => any::<u32>()];
     let flags = (any::<bool>(), any::<bool>());
     let parts = (
