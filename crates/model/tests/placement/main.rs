@@ -4,6 +4,7 @@ mod caches;
 #[cfg(feature = "safetensors")]
 mod checkpoints;
 mod engines;
+mod families;
 mod fixture;
 mod hand;
 #[cfg(feature = "list")]
