@@ -232,7 +232,18 @@ impl Settled {
             what: "the bytes of a cache",
             factors: format!("{} bytes a cell in {} cells", cache.per_cell.get(), self.context.total),
         })?;
+        let compressed = |row: Option<StoredRow>| match (row, cache.compressed) {
+            (Some(row), Some(compressed)) => {
+                let multiple = request.engine.cell_multiple.max(1);
+                let groups = self.context.per_sequence.div_ceil(compressed.tokens.max(1));
+                let cells = groups.checked_next_multiple_of(multiple).unwrap_or(u64::MAX);
+                row.tensor(cells, self.context.streams, padding)
+            }
+            _ => Ok(Bytes::ZERO),
+        };
         let parts = [
+            compressed(rows.compressed)?,
+            compressed(rows.compressed_indexer)?,
             tensor(rows.keys)?,
             tensor(rows.values)?,
             tensor(rows.indexer)?,
@@ -257,11 +268,14 @@ impl Settled {
         let rows = Rows::of(self, layer, cache, request)?;
         let window = cache.window.filter(|w| !(w.often_ignored && request.engine.ignores_some_windows));
         let bounded = request.engine.window_store != WindowStore::Context && !request.full_window;
+        let tokens = cache.compressed.map_or(1, |compressed| compressed.tokens.max(1));
+        let compressed = [rows.compressed, rows.compressed_indexer].into_iter().flatten();
+        let compressed = Bytes::saturating_sum(compressed.map(|row| row.bytes)).get().div_ceil(tokens);
         if window.is_some_and(|_| bounded) {
-            return Ok(cache.per_cell);
+            return Ok(cache.per_cell.saturating_add(Bytes::new(compressed)));
         }
         let rows = [rows.keys, rows.values, rows.indexer].into_iter().flatten().map(|row| row.bytes);
-        Ok(Bytes::saturating_sum(rows.chain([cache.per_cell])))
+        Ok(Bytes::saturating_sum(rows.chain([cache.per_cell, Bytes::new(compressed)])))
     }
 }
 
@@ -270,6 +284,8 @@ struct Rows {
     keys: Option<StoredRow>,
     values: Option<StoredRow>,
     indexer: Option<StoredRow>,
+    compressed: Option<StoredRow>,
+    compressed_indexer: Option<StoredRow>,
 }
 
 impl Rows {
@@ -295,6 +311,8 @@ impl Rows {
             keys: store(cache.keys, "keys", k)?,
             values: store(values, "values", v)?,
             indexer: store(cache.indexer, "indexer keys", k)?,
+            compressed: store(cache.compressed.map(|c| c.keys), "compressed keys", k)?,
+            compressed_indexer: store(cache.compressed.and_then(|c| c.indexer), "indexer keys", k)?,
         })
     }
 }

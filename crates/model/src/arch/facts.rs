@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::arch::rules::{Mixer, Rule, WindowRule};
-use crate::arch::{Cache, LayerShape, MOST_LAYERS, Row, Shape, Window, windowed_by_period};
+use crate::arch::{Cache, Compressed, LayerShape, MOST_LAYERS, Row, Shape, Window, windowed_by_period};
 use crate::header::Value;
 use crate::spec::SpecError;
 
@@ -188,6 +188,7 @@ fn layers(
         _ => state(facts, &heads, embedding)?,
     };
     let own_kv = own_kv(facts, rule, blocks)?;
+    let ratios = facts.per_block("attention.compress_ratios", blocks)?;
     let layer = |i: usize| {
         let swa = usize::from(windows[i].is_some());
         let too_wide = || SpecError::TooLarge { what: "a row of key-value heads" };
@@ -197,16 +198,20 @@ fn layers(
         };
         let (keys, values) = (row(widths.keys[swa])?, row(widths.values[swa])?);
         let attends = mixes[i].attention && i < own_kv;
-        let cache = Cache {
+        let indexer = Row::new(1, widths.indexer).filter(|_| attends && keys.is_some());
+        let mut cache = Cache {
             entry: attends,
             keys: keys.filter(|_| attends),
             values: values.filter(|_| attends && !widths.latent),
-            indexer: Row::new(1, widths.indexer).filter(|_| attends && keys.is_some()),
+            indexer,
             latent: widths.latent && attends,
             window: windows[i],
             recurrent: if mixes[i].recurrent { state } else { [0, 0] },
             ..Cache::default()
         };
+        if let (Some(ratios), Some(keys)) = (&ratios, cache.keys) {
+            compress(&mut cache, ratios[i], keys, indexer)?;
+        }
         Ok(LayerShape {
             heads: heads[i],
             kv_heads: kv_heads[i],
@@ -216,6 +221,29 @@ fn layers(
         })
     };
     (0..blocks.all).map(layer).collect()
+}
+
+/// The engine compresses groups of this many tokens with their neighbours, and chooses among the results.
+const OVERLAPPING: u64 = 4;
+
+/// Turns the cache of a layer into one that holds a window, and the whole context with `ratio` tokens in one.
+///
+/// Keys hold the values. Two states of 32-bit values are kept of the tokens that are not compressed yet, one of keys and
+/// one of weights; small groups overlap, so that theirs are twice as long and twice as wide.
+fn compress(cache: &mut Cache, ratio: u64, keys: Row, indexer: Option<Row>) -> Result<(), SpecError> {
+    (cache.values, cache.latent, cache.indexer) = (None, true, None);
+    if ratio == 0 {
+        return Ok(());
+    }
+    let (times, indexer) = if ratio == OVERLAPPING { (4, indexer) } else { (1, None) };
+    let state = |row: Option<Row>| {
+        let width = row.map_or(0, |row| row.width);
+        let values = ratio.checked_mul(times * 2).and_then(|n| n.checked_mul(width));
+        values.ok_or(SpecError::TooLarge { what: "the state of a compressor" })
+    };
+    cache.recurrent = [state(Some(keys))?, state(indexer)?];
+    cache.compressed = Some(Compressed { tokens: ratio, keys, indexer });
+    Ok(())
 }
 
 /// How many blocks from the start keep keys and values of their own; later ones use those.

@@ -91,6 +91,7 @@ pub(crate) fn rule(architecture: &str) -> Option<Rule> {
         "exaone4" => Rule { windowed_layers: Some(64), ..Rule::of(Attention, every(4, 0)) },
         "exaone-moe" => Rule::of(Attention, every(4, 128)),
         "plamo3" => Rule::of(Attention, every(8, 0)),
+        "deepseek4" => Rule::of(Attention, every(0, 0)),
         "llama4" => {
             let chunks = Every { period: 4, dense_first: false, unless_told: 8192, always: Some(8192) };
             Rule::of(Attention, chunks)
