@@ -77,10 +77,10 @@ fn printed(model: &Path) -> Option<Vec<Vec<String>>> {
     Some(text.lines().map(|line| line.split(' ').skip(1).map(str::to_owned).collect()).collect())
 }
 
-/// The engine's own form of an amount: MiB with two digits.
+/// The engine's own form of an amount: MiB with two digits, rounded as C does.
+#[expect(clippy::cast_precision_loss, reason = "sizes of a small model are exact as floating-point numbers")]
 fn mib(bytes: Bytes) -> String {
-    let hundredths = (bytes.get() * 100 + (1 << 19)) >> 20;
-    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+    format!("{:.2}", bytes.get() as f64 / f64::from(1 << 20))
 }
 
 fn compute_facts(model: &ModelSpec) -> ComputeFacts {
