@@ -48,7 +48,7 @@ pub(crate) fn prepare() -> Result<Python> {
         match engine {
             Err(error) if shell::in_ci() => return Err(error),
             Err(error) => println!("skipped: comparisons with a real engine: {error}"),
-            Ok(()) => {}
+            Ok(_) => {}
         }
         std::fs::write(&stamp, &wanted).context("cannot mark .venv as complete")?;
     }

@@ -67,8 +67,8 @@ fn printed(model: &Path) -> Option<Vec<Vec<String>>> {
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/engine.py");
     let settings = SETTINGS.map(|setting| setting.map(|n| n.to_string()).join(","));
-    let output = Command::new(python).arg(script).arg(model).args(settings).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let output = Command::new(python).arg(script).arg(model).args(settings).output().expect("a process");
+    let text = String::from_utf8(output.stdout).expect("plain text");
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     if text.starts_with("absent") {
         skip("the Python package cyllama is not there");
