@@ -1,4 +1,4 @@
-//! What tests take from Python: an independent reader of model files, and one real model.
+//! What tests take from Python: an independent reader of model files, one real model, and an engine that runs it.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,8 @@ const TORCH: &[&str] = &["python3-torch"];
 const SYSTEM: &str = "/usr/bin/python3";
 
 /// The lists that the environment is made from; a change in one makes it anew.
-const LISTS: [&str; 3] = [".config/python.txt", ".config/models.txt", ".config/accelerate.txt"];
+const LISTS: [&str; 4] =
+    [".config/python.txt", ".config/models.txt", ".config/accelerate.txt", ".config/engines.txt"];
 
 /// Makes `.venv`, or finds it as it should be.
 ///
@@ -34,7 +35,7 @@ const LISTS: [&str; 3] = [".config/python.txt", ".config/models.txt", ".config/a
 pub(crate) fn prepare() -> Result<Python> {
     let home = shell::root().join(".venv");
     let wanted = LISTS.map(|list| std::fs::read_to_string(shell::root().join(list)));
-    let [packages, models, accelerate] = wanted;
+    let [packages, models, accelerate, engines] = wanted;
     let accelerate = accelerate.context(LISTS[2])?;
     let torch = torch();
     if let Err(error) = &torch {
@@ -46,7 +47,8 @@ pub(crate) fn prepare() -> Result<Python> {
     let accelerate = torch.is_ok().then_some(accelerate);
     let system = accelerate.is_some();
     let more = accelerate.unwrap_or_default();
-    let wanted = format!("{}{}{more}", packages.context(LISTS[0])?, models.context(LISTS[1])?);
+    let wanted =
+        [packages.context(LISTS[0])?, models.context(LISTS[1])?, more, engines.context(LISTS[3])?].concat();
     let stamp = home.join("plimsoll-stamp");
     let python = home.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let current = std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted);
@@ -62,6 +64,13 @@ pub(crate) fn prepare() -> Result<Python> {
         shell::quiet(pip().args(["--no-deps", "-r", LISTS[1]]))?;
         if system {
             shell::quiet(pip().args(["--no-deps", "-r", LISTS[2]]))?;
+        }
+        // Built for the usual machines alone, and nothing else needs it.
+        let engine = shell::quiet(pip().args(["--no-deps", "--only-binary", ":all:", "-r", LISTS[3]]));
+        match engine {
+            Err(error) if shell::in_ci() => return Err(error),
+            Err(error) => println!("skipped: comparisons with a real engine: {error}"),
+            Ok(_) => {}
         }
         std::fs::write(&stamp, &wanted).context("cannot mark .venv as complete")?;
     }

@@ -90,6 +90,8 @@ pub(crate) struct Cache {
     pub(crate) indexer: Option<Row>,
     /// Whether the keys are compressed and hold the values as well.
     pub(crate) latent: bool,
+    /// What it keeps of the whole context beside a window.
+    pub(crate) compressed: Option<Compressed>,
     /// Only the last tokens count.
     pub(crate) window: Option<Window>,
     /// 32-bit values that one sequence keeps, of any length: those of the convolution, those of the state.
@@ -103,7 +105,7 @@ pub(crate) struct Cache {
 impl Cache {
     /// Whether it grows with the context.
     pub(crate) fn needs_context(&self) -> bool {
-        self.keys.is_some() || self.values.is_some() || !self.per_cell.is_zero()
+        self.keys.is_some() || self.values.is_some() || !self.per_cell.is_zero() || self.compressed.is_some()
     }
 
     /// Whether it keeps a state of constant size.
@@ -127,6 +129,17 @@ impl Row {
         let width = heads.checked_mul(head)?;
         (width > 0).then_some(Self { head, width })
     }
+}
+
+/// Keys of several tokens in one, of the whole context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compressed {
+    /// How many tokens make one; at least 1.
+    pub(crate) tokens: u64,
+    /// Keys of one.
+    pub(crate) keys: Row,
+    /// Keys that choose which of them are attended to.
+    pub(crate) indexer: Option<Row>,
 }
 
 /// A sliding window.

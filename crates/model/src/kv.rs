@@ -4,7 +4,7 @@ use plimsoll_units::Bytes;
 
 use crate::arch::{Cache, LayerShape, Row};
 use crate::layer::ResolvedContext;
-use crate::request::{CacheType, ContextLength, FlashAttention, Padding, Request};
+use crate::request::{CacheType, ContextLength, FlashAttention, Padding, Request, WindowStore};
 
 /// Why a request cannot be estimated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +100,8 @@ pub(crate) struct Settled {
     pub(crate) context: ResolvedContext,
     /// The tokens that are computed at once, as the engine lowers them.
     pub(crate) micro_batch: u64,
+    /// The tokens that are submitted at once.
+    batch: u64,
     /// Whether flash attention is used.
     flash: bool,
     /// The widest row of values of the model.
@@ -142,6 +144,7 @@ pub(crate) fn settle(asked: &Asked<'_>, request: &Request) -> Result<Settled, Es
     Ok(Settled {
         context,
         micro_batch: u64::from(request.micro_batch).min(batch),
+        batch,
         // Left to the engine, it is used: that is the form which every cache type allows.
         flash: request.flash_attention != FlashAttention::Off,
         widest_values: asked.widest_values,
@@ -185,9 +188,20 @@ impl Settled {
         let window = cache.window.filter(|w| !(w.often_ignored && engine.ignores_some_windows));
         let Some(window) = window.filter(|_| !request.full_window) else { return Ok(all) };
         let sequences = if request.unified_kv { u64::from(request.parallel) } else { 1 };
-        let batch = if engine.window_holds_micro_batch { self.micro_batch } else { 0 };
-        let kept = window.tokens.saturating_mul(sequences).saturating_add(batch).min(all);
-        Ok(kept.checked_next_multiple_of(engine.cell_multiple.max(1)).unwrap_or(all))
+        let multiple = engine.cell_multiple.max(1);
+        let kept = |of_sequence: u64, batch: u64, spare: u64| {
+            let cells = of_sequence.saturating_mul(sequences).saturating_add(batch).min(all);
+            let padded = cells.checked_next_multiple_of(multiple);
+            padded.and_then(|cells| cells.checked_add(spare)).unwrap_or(u64::MAX)
+        };
+        Ok(match engine.window_store {
+            WindowStore::Context => all,
+            WindowStore::Window if engine.window_holds_micro_batch => {
+                kept(window.tokens, self.micro_batch, 0)
+            }
+            WindowStore::Window => kept(window.tokens, 0, 0),
+            WindowStore::Blocks => kept(window.tokens.saturating_sub(1), self.batch, multiple),
+        })
     }
 
     /// The bytes that a layer keeps for the whole request.
@@ -218,7 +232,18 @@ impl Settled {
             what: "the bytes of a cache",
             factors: format!("{} bytes a cell in {} cells", cache.per_cell.get(), self.context.total),
         })?;
+        let compressed = |row: Option<StoredRow>| match (row, cache.compressed) {
+            (Some(row), Some(compressed)) => {
+                let multiple = request.engine.cell_multiple.max(1);
+                let groups = self.context.per_sequence.div_ceil(compressed.tokens.max(1));
+                let cells = groups.checked_next_multiple_of(multiple).unwrap_or(u64::MAX);
+                row.tensor(cells, self.context.streams, padding)
+            }
+            _ => Ok(Bytes::ZERO),
+        };
         let parts = [
+            compressed(rows.compressed)?,
+            compressed(rows.compressed_indexer)?,
             tensor(rows.keys)?,
             tensor(rows.values)?,
             tensor(rows.indexer)?,
@@ -242,11 +267,15 @@ impl Settled {
         let cache = &shape.cache;
         let rows = Rows::of(self, layer, cache, request)?;
         let window = cache.window.filter(|w| !(w.often_ignored && request.engine.ignores_some_windows));
-        if window.is_some_and(|_| !request.full_window) {
-            return Ok(cache.per_cell);
+        let bounded = request.engine.window_store != WindowStore::Context && !request.full_window;
+        let tokens = cache.compressed.map_or(1, |compressed| compressed.tokens.max(1));
+        let compressed = [rows.compressed, rows.compressed_indexer].into_iter().flatten();
+        let compressed = Bytes::saturating_sum(compressed.map(|row| row.bytes)).get().div_ceil(tokens);
+        if window.is_some_and(|_| bounded) {
+            return Ok(cache.per_cell.saturating_add(Bytes::new(compressed)));
         }
         let rows = [rows.keys, rows.values, rows.indexer].into_iter().flatten().map(|row| row.bytes);
-        Ok(Bytes::saturating_sum(rows.chain([cache.per_cell])))
+        Ok(Bytes::saturating_sum(rows.chain([cache.per_cell, Bytes::new(compressed)])))
     }
 }
 
@@ -255,6 +284,8 @@ struct Rows {
     keys: Option<StoredRow>,
     values: Option<StoredRow>,
     indexer: Option<StoredRow>,
+    compressed: Option<StoredRow>,
+    compressed_indexer: Option<StoredRow>,
 }
 
 impl Rows {
@@ -280,6 +311,8 @@ impl Rows {
             keys: store(cache.keys, "keys", k)?,
             values: store(values, "values", v)?,
             indexer: store(cache.indexer, "indexer keys", k)?,
+            compressed: store(cache.compressed.map(|c| c.keys), "compressed keys", k)?,
+            compressed_indexer: store(cache.compressed.and_then(|c| c.indexer), "indexer keys", k)?,
         })
     }
 }

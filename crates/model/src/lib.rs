@@ -67,7 +67,7 @@ pub use header::{GgufHeader, Tensor, Value};
 pub use kv::EstimateError;
 pub use layer::{Footprint, LayerSpec, ResolvedContext};
 pub use request::{
-    CacheType, ContextLength, EngineProfile, FlashAttention, Padding, Request, UnknownCacheType,
+    CacheType, ContextLength, EngineProfile, FlashAttention, Padding, Request, UnknownCacheType, WindowStore,
 };
 pub use spec::{
     ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning, PlacedTensor,

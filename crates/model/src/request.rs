@@ -138,6 +138,23 @@ pub struct EngineProfile {
     pub values_alike_without_flash: bool,
     /// How its buffers round tensors where nothing is said of the device.
     pub padding: Padding,
+    /// What a layer with a sliding window keeps.
+    pub window_store: WindowStore,
+    /// How much of a device's memory it takes unless it is told otherwise, in per cent.
+    pub memory_percent: u32,
+}
+
+/// What an engine keeps of a layer with a sliding window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowStore {
+    /// The tokens of the window, and what [`EngineProfile::window_holds_micro_batch`] says on top.
+    #[default]
+    Window,
+    /// Blocks of [`EngineProfile::cell_multiple`] cells for the window and a batch of new tokens, and one block more,
+    /// because a window need not begin where a block does.
+    Blocks,
+    /// The whole context.
+    Context,
 }
 
 impl EngineProfile {
@@ -150,7 +167,24 @@ impl EngineProfile {
         whole_blocks_per_head: true,
         values_alike_without_flash: true,
         padding: Padding::Cpu,
+        window_store: WindowStore::Window,
+        memory_percent: 100,
     };
+
+    /// vLLM, from its source (version 1 of its engine): a pool of blocks of 16 tokens on each device, from which every
+    /// sequence takes whole ones. [`Request::batch`] stands for its `max_num_batched_tokens`.
+    pub const VLLM: Self = Self {
+        name: "vllm",
+        cell_multiple: 16,
+        window_store: WindowStore::Blocks,
+        memory_percent: 90,
+        ..Self::NONE
+    };
+
+    /// SGLang, from its source: a pool of single tokens. What it keeps of windows is a share of the whole pool, not an
+    /// amount for each sequence, so that windows are charged the whole context.
+    pub const SGLANG: Self =
+        Self { name: "sglang", window_store: WindowStore::Context, memory_percent: 88, ..Self::NONE };
 
     /// No engine: exactly what the layers need, no padding.
     pub const NONE: Self = Self {
@@ -161,6 +195,8 @@ impl EngineProfile {
         whole_blocks_per_head: false,
         values_alike_without_flash: false,
         padding: Padding::None,
+        window_store: WindowStore::Window,
+        memory_percent: 100,
     };
 }
 

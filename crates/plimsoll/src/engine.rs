@@ -137,12 +137,15 @@ pub(crate) fn compute_facts(model: &ModelSpec) -> Option<llama_cpp::ComputeFacts
 }
 
 fn blocks(model: &ModelSpec) -> Blocks {
-    if model.has_recurrent_layers() {
-        Blocks::Recurrent
-    } else if model.dense_shape().is_some() && !model.has_windows() {
-        Blocks::Dense
-    } else {
-        Blocks::Mixed
+    let windows = model.has_windows();
+    match (model.has_recurrent_layers(), model.has_latent_attention(), model.has_experts()) {
+        (true, false, _) if !windows => Blocks::Recurrent,
+        (false, true, _) if !windows => Blocks::Latent,
+        (false, false, true) if windows => Blocks::WindowedExperts,
+        (false, false, true) => Blocks::Experts,
+        (false, false, false) if windows => Blocks::Windows,
+        (false, false, false) if model.dense_shape().is_some() => Blocks::Dense,
+        _ => Blocks::Mixed,
     }
 }
 

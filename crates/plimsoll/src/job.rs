@@ -343,7 +343,7 @@ impl<'a> Job<'a> {
                 "compute buffers are estimates: of such models none was measured more than {} % above",
                 llama_cpp::most_above(blocks)
             ),
-            Some(Blocks::Mixed | Blocks::Recurrent) => {
+            Some(_) => {
                 "compute buffers are estimates: the worst that was measured of such models".to_owned()
             }
             None => "the model tells nothing of its width: compute buffers are not charged, only the margin covers them"

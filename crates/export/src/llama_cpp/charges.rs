@@ -30,20 +30,66 @@ pub struct ComputeFacts {
 pub enum Blocks {
     /// Plain attention and a dense feed-forward block: the models that the formulas were fitted to.
     Dense,
-    /// Experts, latent attention or sliding windows: charged the worst that was measured of such models.
-    Mixed,
-    /// Recurrent state in some layers: charged the worst that was measured of such models.
+    /// Experts behind plain attention (three models were measured).
+    Experts,
+    /// Sliding windows in some layers, dense feed-forward blocks (one model).
+    Windows,
+    /// Sliding windows in some layers, and experts (one model).
+    WindowedExperts,
+    /// Latent attention, with experts (one model).
+    Latent,
+    /// Recurrent state in some layers, with experts (two models).
     Recurrent,
+    /// Any other combination: charged the worst that was measured of all of them.
+    Mixed,
+}
+
+/// How much more than a dense model one of another family is charged, in per cent: what was measured of the family at
+/// most, and 1 % on top; 5 % where a single model was measured.
+struct Band {
+    /// How many masks there are: layers with a window have one of their own.
+    masks: u64,
+    /// Blocks of layers where several devices work at once.
+    block: u64,
+    /// Blocks of layers on one device.
+    block_alone: u64,
+    /// Logits.
+    logits: u64,
+    /// Scores without flash attention.
+    scores: u64,
+    /// What is copied from place to place.
+    copies: u64,
+}
+
+impl Blocks {
+    const fn band(self) -> Band {
+        let dense = Band { masks: 1, block: 100, block_alone: 100, logits: 100, scores: 100, copies: 100 };
+        match self {
+            Self::Dense => dense,
+            Self::Experts => Band { block: 143, block_alone: 143, logits: 101, copies: 101, ..dense },
+            Self::Windows => {
+                Band { masks: 2, block: 107, block_alone: 107, logits: 101, scores: 104, copies: 101 }
+            }
+            Self::WindowedExperts => {
+                Band { masks: 2, block: 143, block_alone: 143, logits: 103, scores: 104, copies: 101 }
+            }
+            Self::Latent => Band { block: 188, block_alone: 238, logits: 101, copies: 101, ..dense },
+            Self::Recurrent => Band { block: 167, block_alone: 167, logits: 125, copies: 101, ..dense },
+            Self::Mixed => {
+                Band { masks: 2, block: 188, block_alone: 238, logits: 125, scores: 120, copies: 101 }
+            }
+        }
+    }
 }
 
 /// How far above the charge a measured buffer of such models lay at most, in per cent.
 ///
-/// Nothing is said of how far below: the host is charged the larger of two ways to split, and models that are not dense the
-/// worst that was measured of their kind.
+/// Nothing is said of how far below: the host is charged the larger of two ways to split, and without flash attention
+/// what a device needs at worst.
 pub const fn most_above(blocks: Blocks) -> u32 {
     match blocks {
         Blocks::Dense => 7,
-        Blocks::Mixed | Blocks::Recurrent => 0,
+        _ => 0,
     }
 }
 
@@ -68,35 +114,37 @@ pub fn rules(
 fn charges(facts: &ComputeFacts, request: &Request, context: &ResolvedContext, cache_ram: Bytes) -> Charges {
     let batch = u64::from(request.batch.min(request.micro_batch)).min(context.total);
     let cells = context.per_sequence;
-    let ComputeFacts { embedding_length: d, feed_forward_length: ff, vocabulary, heads, .. } = *facts;
+    let ComputeFacts { embedding_length: d, feed_forward_length: ff, vocabulary, heads, blocks } = *facts;
+    let band = blocks.band();
     let floats = |per_token: u64| Bytes::new(4).saturating_mul(batch).saturating_mul(per_token);
-    let mask = |per_cell: u64| Bytes::new(per_cell).saturating_mul(cells).saturating_mul(batch);
+    let of_cells = |per_cell: u64| Bytes::new(per_cell).saturating_mul(cells).saturating_mul(batch);
+    let masks = |per_cell: u64| of_cells(per_cell.saturating_mul(band.masks));
     let wide = |a: u64, n: u64| a.saturating_mul(n);
+    let add = Bytes::saturating_add;
 
     // Scores are kept in full when flash attention is off.
     let (scores, host_split_scores, host_scores) = match request.flash_attention {
         FlashAttention::Off => {
-            (bounded(facts, mask(wide(4, heads).saturating_add(8)), 120), mask(12), mask(3))
+            let scores = of_cells(wide(4, heads).saturating_add(8));
+            (scaled(scores, band.scores), masks(12), masks(3))
         }
         FlashAttention::On | FlashAttention::Auto => (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO),
     };
-    let add = Bytes::saturating_add;
-    let quarter = |n: u64| n / 4;
+    let block = |quarters: u64| floats((wide(quarters, d) / 4).saturating_add(wide(2, ff)));
+    let logits = |widths: u64| scaled(floats(vocabulary.saturating_add(wide(widths, d))), band.logits);
+    let copied = |widths: u64| scaled(floats(wide(widths, d)), band.copies);
 
     // Several devices: four copies of every input, so that devices work at the same time.
-    let block = floats(quarter(wide(58, d)).saturating_add(wide(2, ff)));
-    let mid = add(mask(8), block);
-    let logits = add(mask(8), floats(vocabulary.saturating_add(wide(9, d))));
-    let split = staged(facts, [mid, floats(wide(5, d)), logits], scores);
-    let split_host = add(add(mask(8), floats(wide(10, d))), host_split_scores);
+    let mid = add(masks(8), scaled(block(58), band.block));
+    let split = staged([mid, copied(5), add(masks(8), logits(9))], scores);
+    let split_host = add(add(masks(8), copied(10)), host_split_scores);
 
     // One device, or some layers on the host: one copy.
-    let block = floats(quarter(wide(29, d)).saturating_add(wide(2, ff)));
-    let logits = floats(vocabulary.saturating_add(wide(4, d)));
-    let alone = add(add(bounded(facts, block.max(logits), 180), mask(2)), scores);
-    let partial = staged(facts, [add(block, mask(2)), Bytes::ZERO, add(logits, mask(2))], scores);
+    let alone_block = scaled(block(29), band.block_alone);
+    let alone = add(add(alone_block.max(logits(4)), masks(2)), scores);
+    let partial = staged([add(alone_block, masks(2)), Bytes::ZERO, add(logits(4), masks(2))], scores);
     // A host that computes layers needs what a device would.
-    let host = add(bounded(facts, split_host, 175).max(add(partial.each, host_scores)), cache_ram);
+    let host = add(split_host.max(add(partial.each, host_scores)), cache_ram);
 
     // The server keeps one row of logits for each sequence.
     let rows = Bytes::new(4).saturating_mul(vocabulary).saturating_mul(u64::from(request.parallel));
@@ -104,20 +152,14 @@ fn charges(facts: &ComputeFacts, request: &Request, context: &ResolvedContext, c
 }
 
 /// Charges by place from the buffers of a middle stage, what the first one has on top, and that of the last one.
-fn staged(facts: &ComputeFacts, [mid, first_more, last]: [Bytes; 3], scores: Bytes) -> StageCharges {
-    let each = bounded(facts, mid, if facts.blocks == Blocks::Recurrent { 210 } else { 180 });
-    let last = bounded(facts, last, 130).max(each);
-    StageCharges {
-        each: each.saturating_add(scores),
-        first_more: bounded(facts, first_more, 180),
-        last_more: last.saturating_sub(each),
-    }
+fn staged([each, first_more, last]: [Bytes; 3], scores: Bytes) -> StageCharges {
+    StageCharges { each: each.saturating_add(scores), first_more, last_more: last.saturating_sub(each) }
 }
 
-/// The estimate for dense models; for others the estimate times the worst factor that was measured, in per cent.
-fn bounded(facts: &ComputeFacts, estimate: Bytes, per_cent: u64) -> Bytes {
-    if facts.blocks == Blocks::Dense {
-        return estimate;
+/// So many per cent of an estimate, rounded up.
+const fn scaled(estimate: Bytes, per_cent: u64) -> Bytes {
+    match per_cent {
+        100 => estimate,
+        _ => Bytes::new(estimate.get().div_ceil(100)).saturating_mul(per_cent),
     }
-    Bytes::new(estimate.get() / 100).saturating_mul(per_cent)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::arch::rules::{Mixer, Rule, WindowRule};
-use crate::arch::{Cache, LayerShape, MOST_LAYERS, Row, Shape, Window, windowed_by_period};
+use crate::arch::{Cache, Compressed, LayerShape, MOST_LAYERS, Row, Shape, Window, windowed_by_period};
 use crate::header::Value;
 use crate::spec::SpecError;
 
@@ -178,11 +178,17 @@ fn layers(
     };
     let feed_forward = facts.per_block("feed_forward_length", blocks)?.unwrap_or_else(none);
     let widths = Heads::read(facts, &heads, embedding)?;
-    let windows = windows(facts, rule.window, blocks)?;
+    let few = rule.windowed_layers.is_some_and(|n| usize::try_from(n) != Ok(blocks.all));
+    let windows = if few { vec![None; blocks.all] } else { windows(facts, rule.window, blocks)? };
     let mixes = mixes(facts, rule.mixer, evidence, &kv_heads, &feed_forward, blocks)?;
     let any_recurrent = mixes.iter().any(|mix| mix.recurrent);
-    let state = if any_recurrent { state(facts, &heads, embedding)? } else { [0, 0] };
+    let state = match rule.mixer {
+        _ if !any_recurrent => [0, 0],
+        Mixer::Lightning => [0, square_heads(&heads, widths.keys[0])?],
+        _ => state(facts, &heads, embedding)?,
+    };
     let own_kv = own_kv(facts, rule, blocks)?;
+    let ratios = facts.per_block("attention.compress_ratios", blocks)?;
     let layer = |i: usize| {
         let swa = usize::from(windows[i].is_some());
         let too_wide = || SpecError::TooLarge { what: "a row of key-value heads" };
@@ -192,16 +198,20 @@ fn layers(
         };
         let (keys, values) = (row(widths.keys[swa])?, row(widths.values[swa])?);
         let attends = mixes[i].attention && i < own_kv;
-        let cache = Cache {
+        let indexer = Row::new(1, widths.indexer).filter(|_| attends && keys.is_some());
+        let mut cache = Cache {
             entry: attends,
             keys: keys.filter(|_| attends),
             values: values.filter(|_| attends && !widths.latent),
-            indexer: Row::new(1, widths.indexer).filter(|_| attends && keys.is_some()),
+            indexer,
             latent: widths.latent && attends,
             window: windows[i],
             recurrent: if mixes[i].recurrent { state } else { [0, 0] },
             ..Cache::default()
         };
+        if let (Some(ratios), Some(keys)) = (&ratios, cache.keys) {
+            compress(&mut cache, ratios[i], keys, indexer)?;
+        }
         Ok(LayerShape {
             heads: heads[i],
             kv_heads: kv_heads[i],
@@ -213,12 +223,35 @@ fn layers(
     (0..blocks.all).map(layer).collect()
 }
 
+/// The engine compresses groups of this many tokens with their neighbours, and chooses among the results.
+const OVERLAPPING: u64 = 4;
+
+/// Turns the cache of a layer into one that holds a window, and the whole context with `ratio` tokens in one.
+///
+/// Keys hold the values. Two states of 32-bit values are kept of the tokens that are not compressed yet, one of keys and
+/// one of weights; small groups overlap, so that theirs are twice as long and twice as wide.
+fn compress(cache: &mut Cache, ratio: u64, keys: Row, indexer: Option<Row>) -> Result<(), SpecError> {
+    (cache.values, cache.latent, cache.indexer) = (None, true, None);
+    if ratio == 0 {
+        return Ok(());
+    }
+    let (times, indexer) = if ratio == OVERLAPPING { (4, indexer) } else { (1, None) };
+    let state = |row: Option<Row>| {
+        let width = row.map_or(0, |row| row.width);
+        let values = ratio.checked_mul(times * 2).and_then(|n| n.checked_mul(width));
+        values.ok_or(SpecError::TooLarge { what: "the state of a compressor" })
+    };
+    cache.recurrent = [state(Some(keys))?, state(indexer)?];
+    cache.compressed = Some(Compressed { tokens: ratio, keys, indexer });
+    Ok(())
+}
+
 /// How many blocks from the start keep keys and values of their own; later ones use those.
 fn own_kv(facts: &Facts<'_>, rule: Rule, blocks: Blocks) -> Result<usize, SpecError> {
     let shared = facts.number("attention.shared_kv_layers")?;
-    let own = match (shared, rule.kv_from_start) {
-        (Some(shared), _) => blocks.all.saturating_sub(usize::try_from(shared).unwrap_or(usize::MAX)),
-        (None, Some(own)) => usize::try_from(own).unwrap_or(usize::MAX),
+    let own = match (rule.kv_from_start, shared) {
+        (Some(own), _) => usize::try_from(own).unwrap_or(usize::MAX),
+        (None, Some(shared)) => blocks.all.saturating_sub(usize::try_from(shared).unwrap_or(usize::MAX)),
         (None, None) => blocks.all,
     };
     Ok(own)
@@ -273,13 +306,17 @@ fn mixes(
             return Mix { attention: !recurrent || mixer == Mixer::Both, recurrent };
         }
         match (mixer, interval) {
-            (Mixer::Encoder, _) => Mix { attention: false, recurrent: false },
+            (Mixer::Encoder | Mixer::Diffusion, _) => Mix { attention: false, recurrent: false },
             (Mixer::Recurrent, _) => Mix { attention: false, recurrent: true },
             (Mixer::Both, _) => Mix { attention: true, recurrent: true },
             (Mixer::ByHeads, _) => Mix { attention: kv_heads[i] > 0, recurrent: kv_heads[i] == 0 },
             (Mixer::ByHeadsWithoutFeedForward, _) => {
                 let mixes = feed_forward[i] == 0;
                 Mix { attention: mixes && kv_heads[i] > 0, recurrent: mixes && kv_heads[i] == 0 }
+            }
+            (Mixer::Lightning, told) => {
+                let attention = (block + 1).is_multiple_of(told.unwrap_or(LIGHTNING_PERIOD));
+                Mix { attention, recurrent: !attention }
             }
             (Mixer::Attention | Mixer::ByInterval, Some(interval)) => {
                 let attention = (block + 1).is_multiple_of(interval) || i >= blocks.layers;
@@ -293,6 +330,16 @@ fn mixes(
         }
     };
     Ok((0..blocks.all).zip(0_u64..).map(|(i, block)| mix(i, block)).collect())
+}
+
+/// How many layers of lightning attention one with full attention follows, itself counted, where nothing is told.
+const LIGHTNING_PERIOD: u64 = 8;
+
+/// A square matrix for each head.
+pub(crate) fn square_heads(heads: &[u64], width: u64) -> Result<u64, SpecError> {
+    let most = heads.iter().copied().max().unwrap_or(0);
+    let matrix = width.checked_mul(width).and_then(|n| n.checked_mul(most));
+    matrix.ok_or(SpecError::TooLarge { what: "a recurrent state" })
 }
 
 /// The 32-bit values that a recurrent layer keeps for one sequence: those of its convolution, those of its state.
@@ -317,7 +364,12 @@ fn state(facts: &Facts<'_>, heads: &[u64], embedding: u64) -> Result<[u64; 2], S
         let known = |key: &str| facts.number(key).map(|n| n.filter(|&n| n > 0));
         let sizes = (known("ssm.conv_kernel")?, known("ssm.inner_size")?, known("ssm.state_size")?);
         let (Some(kernel), Some(inner), Some(state)) = sizes else { return Err(facts.state_not_told()) };
-        mamba_state(kernel - 1, inner, state, facts.number_or("ssm.group_count", 0)?)
+        // The first Mamba knows no groups, and what its header tells of them is not read.
+        let groups = match facts.architecture {
+            "mamba" | "jamba" => 0,
+            _ => facts.number_or("ssm.group_count", 0)?,
+        };
+        mamba_state(kernel - 1, inner, state, groups)
     };
     match sizes {
         [Some(convolution), Some(state)] => Ok([convolution, state]),

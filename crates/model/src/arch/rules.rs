@@ -7,6 +7,8 @@ pub(crate) enum Mixer {
     Attention,
     /// Attention that keeps nothing: the model embeds a text, it does not go on.
     Encoder,
+    /// Attention that keeps nothing: the model writes all of a text at once.
+    Diffusion,
     /// A recurrent state in every layer.
     Recurrent,
     /// A recurrent state where a layer has no key-value heads, attention elsewhere.
@@ -15,6 +17,8 @@ pub(crate) enum Mixer {
     ByHeadsWithoutFeedForward,
     /// Attention in every n-th layer, told by a key; a recurrent state elsewhere.
     ByInterval,
+    /// Attention in every eighth layer, unless a key tells another period; elsewhere a square matrix for each head.
+    Lightning,
     /// Attention and a recurrent state in every layer.
     Both,
 }
@@ -46,8 +50,10 @@ pub(crate) struct Rule {
     pub(crate) mixer: Mixer,
     /// Which layers have a window.
     pub(crate) window: WindowRule,
-    /// How many layers keep keys and values of their own, when the header does not tell.
+    /// How many layers keep keys and values of their own, whatever the header tells.
     pub(crate) kv_from_start: Option<u64>,
+    /// How many layers a model has whose window the engine reads; any number where that is not told.
+    pub(crate) windowed_layers: Option<u64>,
 }
 
 impl Rule {
@@ -58,7 +64,7 @@ impl Rule {
     pub(crate) const UNLISTED: Self = Self::of(Mixer::Attention, WindowRule::Told);
 
     const fn of(mixer: Mixer, window: WindowRule) -> Self {
-        Self { mixer, window, kv_from_start: None }
+        Self { mixer, window, kv_from_start: None, windowed_layers: None }
     }
 }
 
@@ -68,17 +74,24 @@ const fn every(period: u64, unless_told: u64) -> WindowRule {
 
 /// The rule for an architecture by llama.cpp's name; `None` for one that is not listed.
 pub(crate) fn rule(architecture: &str) -> Option<Rule> {
-    use Mixer::{Attention, Both, ByHeads, ByHeadsWithoutFeedForward, ByInterval, Encoder, Recurrent};
+    use Mixer::{
+        Attention, Both, ByHeads, ByHeadsWithoutFeedForward, ByInterval, Diffusion, Encoder, Lightning,
+        Recurrent,
+    };
     use WindowRule::{Every, Ignored, Told};
     let rule = match architecture {
         "gemma2" => Rule::of(Attention, every(2, 4096)),
         "gemma3" => Rule::of(Attention, every(6, 0)),
         "gemma3n" => Rule { kv_from_start: Some(20), ..Rule::of(Attention, every(5, 0)) },
-        "gemma4" | "mimo2" | "step35" => Rule::of(Attention, Told),
+        "gemma4" | "granite_swa" | "maple" | "mellum" | "mimo2" | "spark2_5" | "step35" => {
+            Rule::of(Attention, Told)
+        }
         "gpt-oss" => Rule::of(Attention, every(2, 0)),
-        "cohere2" | "afmoe" | "exaone4" | "olmo2" => Rule::of(Attention, every(4, 0)),
+        "afmoe" | "cohere2" | "cohere2moe" | "muse-glimmer" | "olmo2" => Rule::of(Attention, every(4, 0)),
+        "exaone4" => Rule { windowed_layers: Some(64), ..Rule::of(Attention, every(4, 0)) },
         "exaone-moe" => Rule::of(Attention, every(4, 128)),
         "plamo3" => Rule::of(Attention, every(8, 0)),
+        "deepseek4" => Rule::of(Attention, every(0, 0)),
         "llama4" => {
             let chunks = Every { period: 4, dense_first: false, unless_told: 8192, always: Some(8192) };
             Rule::of(Attention, chunks)
@@ -93,9 +106,11 @@ pub(crate) fn rule(architecture: &str) -> Option<Rule> {
         }
         "nemotron_h" | "nemotron_h_moe" => Rule::of(ByHeadsWithoutFeedForward, Ignored),
         "qwen3next" | "qwen35" | "qwen35moe" => Rule::of(ByInterval, Ignored),
+        "minimax-01" => Rule::of(Lightning, Ignored),
         "falcon-h1" => Rule::of(Both, Ignored),
         "bert" | "nomic-bert" | "nomic-bert-moe" | "jina-bert-v2" | "jina-bert-v3" | "neo-bert"
         | "modern-bert" | "eurobert" | "gemma-embedding" => Rule::of(Encoder, Ignored),
+        "dream" | "llada" | "llada-moe" | "rnd1" => Rule::of(Diffusion, Ignored),
         _ if ORDINARY.contains(&architecture) => Rule::ORDINARY,
         _ => return None,
     };
@@ -121,9 +136,9 @@ const ORDINARY: &[&str] = &[
     "deci",
     "deepseek",
     "deepseek2",
+    "deepseek2-ocr",
     "deepseek32",
     "dots1",
-    "dream",
     "ernie4_5",
     "ernie4_5-moe",
     "exaone",
@@ -140,10 +155,10 @@ const ORDINARY: &[&str] = &[
     "grovemoe",
     "hunyuan-dense",
     "hunyuan-moe",
+    "hunyuan_vl",
     "internlm2",
     "jais",
-    "llada",
-    "llada-moe",
+    "jais2",
     "llama",
     "maincoder",
     "minicpm",
@@ -152,11 +167,13 @@ const ORDINARY: &[&str] = &[
     "mistral3",
     "mistral4",
     "mpt",
+    "nanbeige",
     "nemotron",
     "olmo",
     "olmoe",
     "openelm",
     "orion",
+    "paddleocr",
     "pangu-embedded",
     "phi2",
     "phi3",
@@ -172,12 +189,12 @@ const ORDINARY: &[&str] = &[
     "qwen3vl",
     "qwen3vlmoe",
     "refact",
-    "rnd1",
     "seed_oss",
     "smollm3",
     "stablelm",
     "starcoder",
     "starcoder2",
+    "talkie",
     "xverse",
 ];
 

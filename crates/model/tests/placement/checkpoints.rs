@@ -55,6 +55,31 @@ fn a_config_that_does_not_tell_the_size_of_a_recurrent_state_is_refused() {
 }
 
 #[test]
+fn lightning_attention_keeps_a_square_matrix_for_each_head_where_the_config_says_so() {
+    let common = |kind: &str, key: &str, value: serde_json::Value| {
+        json!({ "model_type": kind, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 64, key: value })
+        .to_string()
+    };
+    let kinds = ["linear_attention", "linear_attention", "linear_attention", "full_attention"];
+    for config in [
+        common("minimax", "layer_types", json!(kinds)),
+        common("minimax_text_01", "attn_type_list", json!([0, 0, 0, 1])),
+    ] {
+        let spec = model(&config, OUTSIDE);
+        assert_eq!(spec.warnings(), [], "{config}");
+        let kept = |sequences| {
+            let request = Request { parallel: sequences, ..of_total(512 * u64::from(sequences)) };
+            let layers = spec.layers(&request).expect("layers");
+            layers.iter().map(|layer| layer.kv_bytes.get()).collect::<Vec<_>>()
+        };
+        let state = 4 * 32 * 32 * 4;
+        assert_eq!(kept(1), [state, state, state, 512 * 64 * 2 * 2]);
+        assert_eq!(kept(3), [3 * state, 3 * state, 3 * state, 3 * 512 * 64 * 2 * 2]);
+    }
+}
+
+#[test]
 fn the_config_of_a_model_tells_the_same_cache_as_its_gguf() {
     let configs = include_str!("../fixtures/configs.txt").lines().filter(|line| !line.starts_with('#'));
     let totals = include_str!("../fixtures/totals.txt").lines().filter(|line| !line.starts_with('#'));

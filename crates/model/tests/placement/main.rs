@@ -3,6 +3,8 @@
 mod caches;
 #[cfg(feature = "safetensors")]
 mod checkpoints;
+mod engines;
+mod families;
 mod fixture;
 mod hand;
 #[cfg(feature = "list")]

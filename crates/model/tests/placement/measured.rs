@@ -1,6 +1,6 @@
 //! Weights and contexts against what an engine was measured to take, to the byte.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_model::{CacheType, ContextLength, FlashAttention, Footprint, ModelSpec, Padding, Request};
 
@@ -95,6 +95,7 @@ fn weights_and_contexts_agree_with_every_measured_run_to_the_byte() {
     let mut specs: BTreeMap<(&str, &str), ModelSpec> = BTreeMap::new();
     let runs = include_str!("../fixtures/placements.txt").lines().filter(|line| !line.starts_with('#'));
     let (mut agreed, mut differed) = (0, Vec::new());
+    let mut by_architecture: BTreeMap<String, (BTreeSet<&str>, u32)> = BTreeMap::new();
     for line in runs {
         let run = Run::read(line);
         let spec = specs.entry((run.model, run.quant)).or_insert_with(|| {
@@ -107,11 +108,18 @@ fn weights_and_contexts_agree_with_every_measured_run_to_the_byte() {
         let [weights, context] = run.expected(&footprint);
         if (cells, &weights, &context) == (run.cells, &run.model_bytes, &run.context_bytes) {
             agreed += 1;
+            let (models, runs) = by_architecture.entry(spec.architecture().to_owned()).or_default();
+            models.insert(run.model);
+            *runs += 1;
         } else {
             differed.push(format!("{line}\n  cells {cells:?}\n  weights {weights:?}\n  context {context:?}"));
         }
     }
     assert!(differed.is_empty(), "{agreed} agreed, {} differed:\n{}", differed.len(), differed.join("\n"));
+    println!("| architecture | models | runs that agree to the byte |\n|---|---|---|");
+    for (architecture, (models, runs)) in by_architecture {
+        println!("| `{architecture}` | {} | {runs} |", models.len());
+    }
     println!("{agreed} of 216 measured runs agree to the byte");
     assert_eq!(agreed, 216);
 }

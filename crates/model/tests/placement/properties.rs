@@ -9,10 +9,17 @@ use proptest::prelude::*;
 
 use crate::fixture::tensor;
 
+/// Types of a cache, each at least as wide as the one before.
+const WIDER: [CacheType; 6] =
+    [CacheType::Q4_0, CacheType::Q5_0, CacheType::Q5_1, CacheType::Q8_0, CacheType::F16, CacheType::F32];
+
 const ARCHITECTURES: &[&str] = &[
     "llama",
     "gemma2",
     "gemma3n",
+    "exaone4",
+    "llada",
+    "minimax-01",
     "gemma4",
     "gpt-oss",
     "llama4",
@@ -101,6 +108,7 @@ fn header() -> impl Strategy<Value = GgufHeader> {
         }
         header.tensors.push(tensor("token_embd.weight".to_owned(), &[96, 7], TensorType::Q8_0));
         header.tensors.push(tensor("output_norm.weight".to_owned(), &[33], TensorType::F32));
+        header.tensors.push(tensor("rope_freqs.weight".to_owned(), &[16], TensorType::F32));
         header
     })
 }
@@ -113,7 +121,8 @@ fn request() -> impl Strategy<Value = Request> {
     });
     let flash = prop::sample::select(&[FlashAttention::On, FlashAttention::Off, FlashAttention::Auto][..]);
     let cache = || prop_oneof![3 => Just(CacheType::F16), 1 => prop::sample::select(&CacheType::ALL[..])];
-    let engine = prop::sample::select(&[EngineProfile::LLAMA_CPP, EngineProfile::NONE][..]);
+    let engines = [EngineProfile::LLAMA_CPP, EngineProfile::VLLM, EngineProfile::SGLANG, EngineProfile::NONE];
+    let engine = prop::sample::select(engines.to_vec());
     let batch = || prop_oneof![9 => 1_u32..5000, 1 => any::<u32>()];
     let flags = (any::<bool>(), any::<bool>());
     let parts = (
@@ -201,5 +210,58 @@ proptest! {
                 prop_assert!(larger.kv_bytes >= layer.kv_bytes, "{larger:?} {layer:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_wider_cache_never_takes_less(header in header(), request in request(), keys in any::<bool>()) {
+        let Ok(spec) = ModelSpec::from_gguf(&header) else { return Ok(()) };
+        let mut least = vec![Bytes::ZERO; spec.layer_count()];
+        for kind in WIDER {
+            let one = if keys {
+                Request { cache_type_k: kind, ..request }
+            } else {
+                Request { cache_type_v: kind, ..request }
+            };
+            // Compressed keys hold the values, so that both have one form.
+            let both = Request { cache_type_k: kind, cache_type_v: kind, ..request };
+            let asked = if spec.has_latent_attention() { both } else { one };
+            let Ok(layers) = spec.layers(&asked) else { continue };
+            for (layer, least) in layers.iter().zip(&mut least) {
+                prop_assert!(layer.kv_bytes >= *least, "{kind} {layer:?} {least}");
+                *least = layer.kv_bytes;
+            }
+        }
+    }
+
+    /// Whatever lies where, all devices together hold the file: a tied matrix once more where it is copied, and small
+    /// tensors once for each device that has a layer.
+    #[test]
+    fn devices_together_hold_the_file_and_the_copies(
+        header in header(),
+        cuts in prop::collection::vec(0_usize..5, 0..4),
+        head_on_host in any::<bool>(),
+    ) {
+        let Ok(spec) = ModelSpec::from_gguf(&header) else { return Ok(()) };
+        let request = Request { context: Some(ContextLength::Total(512)), ..Request::default() };
+        let Ok(bare) = spec.footprint(&request, Padding::None) else { return Ok(()) };
+        let mut bounds: Vec<usize> = cuts.iter().map(|&cut| cut.min(bare.layers.len())).collect();
+        bounds.extend([0, bare.layers.len()]);
+        bounds.sort_unstable();
+        let stages: Vec<_> = bounds.windows(2).map(|pair| &bare.layers[pair[0]..pair[1]]).collect();
+        let head = if head_on_host { bare.head_beside_input_bytes } else { bare.head_bytes };
+        let on_devices = stages.iter().filter(|stage| !stage.is_empty()).map(|stage| {
+            let layers = Bytes::saturating_sum(stage.iter().map(|layer| layer.weights_bytes));
+            layers.saturating_add(bare.each_device_bytes)
+        });
+        let held = Bytes::saturating_sum(on_devices.chain([bare.input_bytes, head]));
+        let used = stages.iter().filter(|stage| !stage.is_empty()).count();
+
+        let by_name = |name: &str| -> u64 {
+            header.tensors.iter().filter(|t| t.name == name).map(|t| t.bytes.get()).sum()
+        };
+        let copied = if spec.is_tied() && !head_on_host { by_name("token_embd.weight") } else { 0 };
+        let everywhere = by_name("rope_freqs.weight");
+        let in_file = spec.file_bytes().get() - spec.nextn_bytes(Padding::None).get() - everywhere;
+        prop_assert_eq!(held.get(), in_file + copied + everywhere * used as u64);
     }
 }

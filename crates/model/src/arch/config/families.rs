@@ -1,7 +1,7 @@
 //! What is known of the families of transformers beyond the keys of their configs.
 
 use super::Config;
-use crate::arch::facts::mamba_state;
+use crate::arch::facts::{mamba_state, square_heads};
 use crate::arch::{Window, windowed_by_period};
 use crate::spec::SpecError;
 
@@ -42,7 +42,7 @@ pub(crate) fn family(model_type: &str) -> Option<Family> {
         }
         "mamba" | "mamba2" | "falcon_mamba" => Family::Recurrent,
         "jamba" | "granitemoehybrid" | "nemotron_h" | "qwen3_next" | "qwen3_5_text" | "qwen3_5_moe_text"
-        | "lfm2" | "lfm2_moe" => Family::Hybrid,
+        | "lfm2" | "lfm2_moe" | "minimax" | "minimax_text_01" => Family::Hybrid,
         "falcon_h1" => Family::Both,
         "apertus" | "arcee" | "bloom" | "codegen" | "cohere" | "cohere2" | "dbrx" | "deepseek"
         | "deepseek_v2" | "deepseek_v3" | "dots1" | "ernie4_5" | "ernie4_5_moe" | "exaone" | "exaone4"
@@ -91,7 +91,10 @@ pub(super) fn mixes(
         (Family::Both, ..) => vec![(true, true); layers],
         (_, Some(words), _) => words.into_iter().map(kind).collect(),
         (Family::Hybrid, None, Some(pattern)) => pattern_kinds(pattern, layers)?,
-        (Family::Hybrid, None, None) => periodic_kinds(config, layers)?,
+        (Family::Hybrid, None, None) => match config.per_layer(&["attn_type_list"], layers)? {
+            Some(types) => types.into_iter().map(|full| (full > 0, full == 0)).collect(),
+            None => periodic_kinds(config, layers)?,
+        },
     };
     let (attention, recurrent): (Vec<bool>, Vec<bool>) = kinds.into_iter().unzip();
     let state = if recurrent.contains(&true) { state(config, model_type)? } else { [0, 0] };
@@ -134,6 +137,11 @@ const fn state_keys(model_type: &str) -> [&'static str; 2] {
 fn state(config: &Config<'_>, model_type: &str) -> Result<[u64; 2], SpecError> {
     let too_large = || SpecError::TooLarge { what: "a recurrent state" };
     let embedding = config.number_or(super::EMBEDDING, 0)?;
+    if matches!(model_type, "minimax" | "minimax_text_01") {
+        let heads = config.number_or(super::HEADS, 0)?;
+        let natural = embedding.checked_div(heads).unwrap_or(0);
+        return Ok([0, square_heads(&[heads], config.number_or(&["head_dim"], natural)?)?]);
+    }
     if let Some(cached) = config.number(&["conv_L_cache"])?.filter(|&n| n > 0) {
         let convolution = embedding.checked_mul(cached - 1).ok_or_else(too_large)?;
         return Ok([convolution, 0]);
