@@ -1,0 +1,1 @@
+//! The same over TLS.
