@@ -167,7 +167,8 @@ impl Client {
         let mark = mark(headers);
         if answer.status().as_u16() == 416 {
             // Nothing stands behind the end: the answer for a file without bytes.
-            let total = text(headers, "content-range").and_then(|told| told.strip_prefix("bytes */")?.parse().ok());
+            let total =
+                text(headers, "content-range").and_then(|told| told.strip_prefix("bytes */")?.parse().ok());
             return match total {
                 Some(0) if begin == 0 => Ok(Part { bytes: Vec::new(), total: 0, mark, at }),
                 _ => Err(wrong(begin, last, text(headers, "content-range"))),
@@ -204,7 +205,8 @@ impl Client {
             return Err(HttpError::Limit { limit: self.options.most_bytes });
         }
         let mut bytes = Vec::new();
-        let read = answer.body_mut().as_reader().take(most.min(left).saturating_add(1)).read_to_end(&mut bytes);
+        let read =
+            answer.body_mut().as_reader().take(most.min(left).saturating_add(1)).read_to_end(&mut bytes);
         let got = bytes.len() as u64;
         self.count(0, got);
         if got > left {
@@ -212,7 +214,9 @@ impl Client {
         }
         match (read, expected) {
             (Ok(_), _) => Ok(bytes),
-            (Err(error), Some(expected)) if error.kind() == io::ErrorKind::UnexpectedEof && got < expected => {
+            (Err(error), Some(expected))
+                if error.kind() == io::ErrorKind::UnexpectedEof && got < expected =>
+            {
                 Err(HttpError::Truncated { got, expected })
             }
             (Err(error), _) => Err(self.failed(error.into(), at)),
@@ -234,7 +238,9 @@ impl Client {
             let answer = self.send(first, &url, range);
             let may_pass = match &answer {
                 Ok(answer) => matches!(answer.status().as_u16(), 500 | 502 | 503 | 504),
-                Err(HttpError::Connection { source, .. }) => source.kind() != io::ErrorKind::ConnectionRefused,
+                Err(HttpError::Connection { source, .. }) => {
+                    source.kind() != io::ErrorKind::ConnectionRefused
+                }
                 Err(_) => false,
             };
             if may_pass && !tried {
@@ -247,7 +253,8 @@ impl Client {
             match status {
                 200 | 206 | 416 => return Ok((url, answer)),
                 301 | 302 | 303 | 307 | 308 => {
-                    let location = text(answer.headers(), "location").ok_or(HttpError::NoLocation { status })?;
+                    let location =
+                        text(answer.headers(), "location").ok_or(HttpError::NoLocation { status })?;
                     let next = url.redirected(location).map_err(HttpError::Redirection)?;
                     let host = next.host().to_owned();
                     if url.is_https() && !next.is_https() {
@@ -308,6 +315,7 @@ impl Client {
                 };
                 HttpError::TimedOut { host, what, limit }
             }
+            ureq::Error::Io(source) if is_lookup(&source) => HttpError::UnknownHost { host },
             ureq::Error::Io(source) if is_tls(&source) => HttpError::Tls { host, reason: source.to_string() },
             ureq::Error::Io(source) => HttpError::Connection { host, source },
             ureq::Error::Rustls(error) => HttpError::Tls { host, reason: error.to_string() },
@@ -322,6 +330,13 @@ impl Client {
     }
 }
 
+/// Whether a name could not be looked up: the standard library has no kind of its own for that, only a text or, on Windows,
+/// a number.
+fn is_lookup(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(11_001)
+        || error.to_string().starts_with("failed to lookup address information")
+}
+
 /// Whether TLS ended a connection.
 fn is_tls(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData
@@ -333,7 +348,13 @@ fn check_form(headers: &HeaderMap, status: u16) -> Result<(), HttpError> {
         return Err(HttpError::Encoded { encoding: short(encoding) });
     }
     let is_page = text(headers, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
-    if is_page { Err(HttpError::Page) } else if status == 416 { Err(HttpError::NoRanges) } else { Ok(()) }
+    if is_page {
+        Err(HttpError::Page)
+    } else if status == 416 {
+        Err(HttpError::NoRanges)
+    } else {
+        Ok(())
+    }
 }
 
 /// What `Content-Range` says where that is an answer to what was asked: where the part ends, and how long the file is.
@@ -346,7 +367,10 @@ fn content_range(told: Option<&str>, begin: u64, last: u64) -> Option<(u64, u64)
 }
 
 fn wrong(begin: u64, last: u64, told: Option<&str>) -> HttpError {
-    HttpError::WrongRange { asked: format!("{begin}-{last}"), told: short(told.unwrap_or("nothing of a range")) }
+    HttpError::WrongRange {
+        asked: format!("{begin}-{last}"),
+        told: short(told.unwrap_or("nothing of a range")),
+    }
 }
 
 /// The strongest mark there is: a tag, else the time of the last change.
@@ -367,4 +391,27 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
 /// What others say, for an error.
 fn short(text: &str) -> String {
     text.chars().take(120).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::{Client, HttpError, Options};
+
+    #[test]
+    fn a_name_that_nobody_knows_is_told_from_a_connection_that_fails() {
+        let (client, url) = (Client::new(Options::default()), "http://h/x".parse().unwrap());
+        let said = |text: &'static str| client.failed(ureq::Error::Io(io::Error::other(text)), &url);
+        let unknown = said("failed to lookup address information: Name or service not known");
+        assert_eq!(
+            unknown.to_string(),
+            "the host 'h' is not known: is the address right, and the network there?"
+        );
+        assert!(matches!(said("reset"), HttpError::Connection { .. }));
+        assert!(matches!(client.failed(ureq::Error::HostNotFound, &url), HttpError::UnknownHost { .. }));
+        let secret =
+            client.failed(ureq::Error::BadUri("http://me:hush@h/?sig=secret".to_owned()), &url).to_string();
+        assert_eq!(secret, "no good answer from h: the address cannot be asked for");
+    }
 }

@@ -103,7 +103,9 @@ pub enum HttpError {
         encoding: String,
     },
     /// A page to look at.
-    #[error("this is a web page and no file (on huggingface.co, a file's address has /resolve/ in place of /blob/)")]
+    #[error(
+        "this is a web page and no file (on huggingface.co, a file's address has /resolve/ in place of /blob/)"
+    )]
     Page,
     /// Sent from one place to the next without an end.
     #[error("more than {limit} redirections, the last one to {host}")]

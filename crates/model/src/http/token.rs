@@ -30,7 +30,8 @@ impl Token {
     #[must_use]
     pub fn new(secret: &str, hosts: impl IntoIterator<Item = String>) -> Self {
         let secret = secret.trim();
-        let good = !secret.is_empty() && secret.len() <= LONGEST && secret.bytes().all(|b| b.is_ascii_graphic());
+        let good =
+            !secret.is_empty() && secret.len() <= LONGEST && secret.bytes().all(|b| b.is_ascii_graphic());
         Self { secret: good.then(|| secret.to_owned()), hosts: hosts.into_iter().collect() }
     }
 
@@ -63,16 +64,21 @@ impl Token {
             return Some(format!("Basic {}", base64(&unescaped(user))));
         }
         let secret = self.secret.as_ref()?;
-        (url.is_https() && self.hosts.iter().any(|host| host == url.host())).then(|| format!("Bearer {secret}"))
+        (url.is_https() && self.hosts.iter().any(|host| host == url.host()))
+            .then(|| format!("Bearer {secret}"))
     }
 
     /// What somebody may do whom `url` refuses.
     pub(super) fn hint(&self, status: u16, url: &Url) -> &'static str {
         let hub = self.hosts.iter().any(|host| host == url.host()) || HUB.contains(&url.host());
         match (status, hub, self.secret.is_some()) {
-            (401, true, false) => "is the address right? A model that is not public needs a token in HF_TOKEN",
+            (401, true, false) => {
+                "is the address right? A model that is not public needs a token in HF_TOKEN"
+            }
             (401, true, true) => "is the address right, and may the token read it?",
-            (403, true, false) => "it needs a token in HF_TOKEN of somebody who has agreed to the model's terms",
+            (403, true, false) => {
+                "it needs a token in HF_TOKEN of somebody who has agreed to the model's terms"
+            }
             (403, true, true) => "has the token's owner agreed to the model's terms?",
             (401, ..) => "it wants a name and a password, as in https://name:password@host/…",
             _ => "it may not be read, or the address is one that has expired",

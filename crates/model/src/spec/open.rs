@@ -123,9 +123,7 @@ pub fn open_url(url: &crate::http::Url, client: &crate::http::Client) -> Result<
         #[cfg(feature = "gguf")]
         Form::Gguf => from_gguf(&crate::gguf::read_gguf_of(&files, &path)?, &path),
         #[cfg(feature = "safetensors")]
-        Form::Checkpoint => {
-            from_checkpoint(&crate::safetensors::read_safetensors_of(&files, &path)?, &path)
-        }
+        Form::Checkpoint => from_checkpoint(&crate::safetensors::read_safetensors_of(&files, &path)?, &path),
         _ => Err(unknown()),
     }
 }
@@ -138,10 +136,7 @@ fn from_gguf(header: &crate::GgufHeader, path: &Path) -> Result<ModelSpec, OpenE
 }
 
 #[cfg(feature = "safetensors")]
-fn from_checkpoint(
-    checkpoint: &crate::safetensors::Checkpoint,
-    path: &Path,
-) -> Result<ModelSpec, OpenError> {
+fn from_checkpoint(checkpoint: &crate::safetensors::Checkpoint, path: &Path) -> Result<ModelSpec, OpenError> {
     let name = name_of(path);
     ModelSpec::from_checkpoint(&name, checkpoint).map_err(|source| not_a_model(path, source))
 }

@@ -6,17 +6,20 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use plimsoll_model::http::{Client, HttpError, Options, Token, Url};
-use plimsoll_testkit::gguf::large;
 
 use crate::server::{Answer, Request, Server, answer, not_found, part_of};
-use crate::{open, options, small};
+use crate::{open, options, small, wordy};
 
 /// The error of a server that answers like this, with the port left out.
 fn check(expected: Expect, reply: impl Fn(&Request) -> Answer + Send + Sync + 'static) {
     check_with(expected, options(), reply);
 }
 
-fn check_with(expected: Expect, options: Options, reply: impl Fn(&Request) -> Answer + Send + Sync + 'static) {
+fn check_with(
+    expected: Expect,
+    options: Options,
+    reply: impl Fn(&Request) -> Answer + Send + Sync + 'static,
+) {
     let server = Server::new(reply);
     let address = server.url("/m.gguf?sig=secret").replace("http://", "http://me:hush@");
     let text = open(&address, options).0.unwrap_err();
@@ -31,15 +34,21 @@ fn status(line: &'static str) -> impl Fn(&Request) -> Answer + Send + Sync {
 #[test]
 fn a_file_that_is_not_there_or_not_for_everybody_says_what_can_be_done() {
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the server answers 404 (not found): is the address right?"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the server answers 404 (not found): is the address right?"
+        ],
         |_| Answer::Send(not_found()),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the server answers 401: it wants a name and a password, as in https://name:password@host/…"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the server answers 401: it wants a name and a password, as in https://name:password@host/…"
+        ],
         status("401 Unauthorized"),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the server answers 403: it may not be read, or the address is one that has expired"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the server answers 403: it may not be read, or the address is one that has expired"
+        ],
         status("403 Forbidden"),
     );
     check(
@@ -52,12 +61,16 @@ fn a_file_that_is_not_there_or_not_for_everybody_says_what_can_be_done() {
 fn a_model_of_a_hub_says_what_token_it_needs() {
     let token = || Token::new("hf_secret", ["127.0.0.1".to_owned()]);
     check_with(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the server answers 403: has the token's owner agreed to the model's terms?"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the server answers 403: has the token's owner agreed to the model's terms?"
+        ],
         Options { token: token(), ..options() },
         status("403 Forbidden"),
     );
     check_with(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the server answers 401: is the address right? A model that is not public needs a token in HF_TOKEN"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the server answers 401: is the address right? A model that is not public needs a token in HF_TOKEN"
+        ],
         Options { token: Token::new("", ["127.0.0.1".to_owned()]), ..options() },
         status("401 Unauthorized"),
     );
@@ -68,7 +81,9 @@ fn a_server_that_fails_is_asked_twice_and_no_more() {
     let times = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&times);
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the server answers 503, which may pass: try again later"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the server answers 503, which may pass: try again later"
+        ],
         move |_| {
             seen.fetch_add(1, Ordering::SeqCst);
             Answer::Send(answer("503 Service Unavailable", &[], b""))
@@ -85,27 +100,26 @@ fn a_server_that_fails_is_asked_twice_and_no_more() {
 }
 
 #[test]
-fn a_host_that_is_not_known_or_does_not_listen_is_named() {
+fn a_host_that_does_not_listen_is_named() {
     let server = Server::new(|_| Answer::Send(not_found()));
     let port = server.port;
     drop(server);
     // The last connection of the server may still be going.
     let text = open(&format!("http://127.0.0.1:{port}/m.gguf"), options()).0.unwrap_err();
-    assert!(text.starts_with(&format!(
-        "cannot open http://127.0.0.1:{port}/m.gguf: the connection to 127.0.0.1 failed: "
-    )), "{text}");
-    let text = open("http://no-such-host.invalid/m.gguf", options()).0.unwrap_err();
-    assert_eq!(
-        text,
-        "cannot open http://no-such-host.invalid/m.gguf: the host 'no-such-host.invalid' is not known: is the address right, \
-         and the network there?"
+    assert!(
+        text.starts_with(&format!(
+            "cannot open http://127.0.0.1:{port}/m.gguf: the connection to 127.0.0.1 failed: "
+        )),
+        "{text}"
     );
 }
 
 #[test]
 fn a_server_without_ranges_is_refused_before_the_file_is_read() {
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the server sends the whole file when asked for a part of it (no range requests): download it, and name the file"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the server sends the whole file when asked for a part of it (no range requests): download it, and name the file"
+        ],
         |_| Answer::Hang(answer("200 OK", &["Content-Length: 400000000000"], b"GGUF")),
     );
 }
@@ -116,44 +130,55 @@ fn a_part_that_is_not_the_one_asked_for_is_refused() {
         move |_: &Request| Answer::Send(answer("206 Partial Content", &[range], &vec![0; body]))
     };
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'bytes 1-65536/99999999'"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'bytes 1-65536/99999999'"
+        ],
         reply("Content-Range: bytes 1-65536/99999999", 65_536),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'bytes 0-99/99999999'"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'bytes 0-99/99999999'"
+        ],
         reply("Content-Range: bytes 0-99/99999999", 100),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'bytes 0-65535/*'"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'bytes 0-65535/*'"
+        ],
         reply("Content-Range: bytes 0-65535/*", 65_536),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'nothing of a range'"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'nothing of a range'"
+        ],
         reply("X: y", 65_536),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'bytes 0-99/100'"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: asked for the bytes 0-65535, the server says that it sends 'bytes 0-99/100'"
+        ],
         reply("Content-Range: bytes 0-99/100", 101),
     );
 }
 
 #[test]
 fn an_answer_that_ends_early_is_refused() {
-    check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the answer ends after 10 of 100 bytes"],
-        |_| {
-            let lines = ["Content-Range: bytes 0-99/100", "Content-Length: 100"];
-            Answer::Send(answer("206 Partial Content", &lines, b"GGUF\x03\0\0\0\0\0"))
-        },
-    );
+    check(expect!["cannot open http://127.0.0.1:PORT/m.gguf: the answer ends after 10 of 100 bytes"], |_| {
+        let lines = ["Content-Range: bytes 0-99/100", "Content-Length: 100"];
+        Answer::Send(answer("206 Partial Content", &lines, b"GGUF\x03\0\0\0\0\0"))
+    });
 }
 
 #[test]
 fn an_answer_without_a_length_is_bounded_by_what_was_asked_for() {
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the answer has more than the 100 bytes that were asked for"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the answer has more than the 100 bytes that were asked for"
+        ],
         |_| {
-            let mut bytes = b"HTTP/1.1 206 Partial Content\r\nConnection: close\r\nContent-Range: bytes 0-99/100\r\n\r\n".to_vec();
+            let mut bytes =
+                b"HTTP/1.1 206 Partial Content\r\nConnection: close\r\nContent-Range: bytes 0-99/100\r\n\r\n"
+                    .to_vec();
             bytes.resize(bytes.len() + 100_000, b'x');
             Answer::Send(bytes)
         },
@@ -163,7 +188,9 @@ fn an_answer_without_a_length_is_bounded_by_what_was_asked_for() {
 #[test]
 fn an_empty_file_is_a_file_that_ends_within_its_header() {
     check(
-        expect![[r#"http://127.0.0.1:PORT/m.gguf, byte 0, magic: needs 4 bytes, but the file has only 0 left"#]],
+        expect![[
+            r#"http://127.0.0.1:PORT/m.gguf, byte 0, magic: needs 4 bytes, but the file has only 0 left"#
+        ]],
         |request| Answer::Send(part_of(b"", request)),
     );
 }
@@ -171,21 +198,25 @@ fn an_empty_file_is_a_file_that_ends_within_its_header() {
 #[test]
 fn a_compressed_answer_and_a_web_page_are_refused() {
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the answer is encoded as 'gzip', so its bytes are not those of the file"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the answer is encoded as 'gzip', so its bytes are not those of the file"
+        ],
         |_| {
             let lines = ["Content-Range: bytes 0-9/10", "Content-Encoding: gzip"];
             Answer::Send(answer("206 Partial Content", &lines, b"\x1f\x8b12345678"))
         },
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: this is a web page and no file (on huggingface.co, a file's address has /resolve/ in place of /blob/)"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: this is a web page and no file (on huggingface.co, a file's address has /resolve/ in place of /blob/)"
+        ],
         |_| Answer::Send(answer("200 OK", &["Content-Type: text/html; charset=utf-8"], b"<!doctype html>")),
     );
 }
 
 /// A file that takes several pieces, with another tag and another length from the second piece on.
 fn changing(tag: &'static str, longer: usize) -> impl Fn(&Request) -> Answer + Send + Sync {
-    let file = large(100, 20_000).bytes();
+    let file = wordy(20_000).bytes();
     move |request| {
         let (from, to) = request.range().unwrap();
         let second = from > 0;
@@ -229,7 +260,7 @@ fn a_redirection_keeps_the_query_of_its_target_and_loses_the_credentials_at_anot
 
 #[test]
 fn later_pieces_are_asked_for_where_the_redirection_led() {
-    let file = large(100, 20_000).bytes();
+    let file = wordy(20_000).bytes();
     let server = Server::new(move |request| {
         if request.target == "/m.gguf" {
             return Answer::Send(answer("307 Temporary Redirect", &["Location: /real"], b""));
@@ -245,15 +276,21 @@ fn later_pieces_are_asked_for_where_the_redirection_led() {
 #[test]
 fn redirections_end() {
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: more than 8 redirections, the last one to 127.0.0.1"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: more than 8 redirections, the last one to 127.0.0.1"
+        ],
         |_| Answer::Send(answer("301 Moved Permanently", &["Location: ?again=secret"], b"")),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: a redirection that cannot be followed: an address begins with http:// or https://"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: a redirection that cannot be followed: an address begins with http:// or https://"
+        ],
         |_| Answer::Send(answer("301 Moved Permanently", &["Location: file:///etc/passwd"], b"")),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the server answers 302 (a redirection) and does not say where to"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the server answers 302 (a redirection) and does not say where to"
+        ],
         status("302 Found"),
     );
 }
@@ -263,12 +300,16 @@ fn a_slow_server_is_given_up() {
     let silence = Duration::from_millis(100);
     let slow = || Options { silence, ..options() };
     check_with(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: no answer from 127.0.0.1 in time: its silence took more than 0.1 s"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: no answer from 127.0.0.1 in time: its silence took more than 0.1 s"
+        ],
         slow(),
         |_| Answer::Hang(Vec::new()),
     );
     check_with(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: no answer from 127.0.0.1 in time: its silence took more than 0.1 s"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: no answer from 127.0.0.1 in time: its silence took more than 0.1 s"
+        ],
         slow(),
         |_| {
             let lines = ["Content-Range: bytes 0-65535/99999999", "Content-Length: 65536"];
@@ -276,7 +317,9 @@ fn a_slow_server_is_given_up() {
         },
     );
     check_with(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: no answer from 127.0.0.1 in time: all of it took more than 0.1 s"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: no answer from 127.0.0.1 in time: all of it took more than 0.1 s"
+        ],
         Options { whole: silence, ..options() },
         |_| Answer::Hang(Vec::new()),
     );
@@ -285,18 +328,22 @@ fn a_slow_server_is_given_up() {
 #[test]
 fn what_is_no_http_and_a_header_without_an_end_are_refused() {
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: no good answer from 127.0.0.1: it does not speak HTTP as it should"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: no good answer from 127.0.0.1: it does not speak HTTP as it should"
+        ],
         |_| Answer::Send(b"SSH-2.0-OpenSSH_9.2\r\n\r\n".to_vec()),
     );
     check(
-        expect!["cannot open http://127.0.0.1:PORT/m.gguf: the header of the answer has more than 65536 bytes"],
+        expect![
+            "cannot open http://127.0.0.1:PORT/m.gguf: the header of the answer has more than 65536 bytes"
+        ],
         |_| Answer::Send(answer("206 Partial Content", &[&format!("X: {}", "y".repeat(200_000))], b"")),
     );
 }
 
 #[test]
 fn no_more_is_read_than_the_limit() {
-    let file = large(100, 20_000).bytes();
+    let file = wordy(20_000).bytes();
     let server = Server::new(move |request| Answer::Send(part_of(&file, request)));
     let (model, usage) = open(&server.url("/m.gguf"), Options { most_bytes: 200_000, ..options() });
     let text = model.unwrap_err();

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use plimsoll_model::ModelSpec;
 use plimsoll_model::http::{Client, Options, Url, Usage, open_url};
-use plimsoll_testkit::gguf::Writer;
+use plimsoll_testkit::gguf::{Value, Writer};
 
 /// Nothing of the environment, and no waiting.
 fn options() -> Options {
@@ -45,4 +45,10 @@ fn small() -> Writer {
     let writer = facts.iter().fold(writer, |w, (key, n)| w.fact(&format!("llama.{key}"), *n));
     let names = ["token_embd", "blk.0.ffn_up", "blk.1.ffn_up", "blk.2.ffn_up", "output"];
     names.iter().fold(writer, |w, name| w.tensor(&format!("{name}.weight"), &[64, 64], 1, 8192))
+}
+
+/// The same with a vocabulary of so many entries, of about 20 bytes each in a header.
+fn wordy(vocabulary: u32) -> Writer {
+    let texts = (0..vocabulary).map(|n| Value::Text(format!("token{n:07}"))).collect();
+    small().fact("tokenizer.ggml.tokens", Value::List(8, texts))
 }

@@ -8,27 +8,27 @@ use std::thread;
 
 /// What was asked.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// Path and query.
-    pub target: String,
+    pub(crate) target: String,
     /// Names in small letters.
-    pub headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 impl Request {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// First and last byte that are asked for.
-    pub fn range(&self) -> Option<(usize, usize)> {
+    pub(crate) fn range(&self) -> Option<(usize, usize)> {
         let (from, to) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((from.parse().ok()?, to.parse().ok()?))
     }
 }
 
 /// What to do with a request.
-pub enum Answer {
+pub(crate) enum Answer {
     /// Send this, and close.
     Send(Vec<u8>),
     /// Send this, and nothing more until the other side goes away.
@@ -36,19 +36,19 @@ pub enum Answer {
 }
 
 /// Ends when it is dropped.
-pub struct Server {
-    pub port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     asked: Arc<Mutex<Vec<Request>>>,
     over: Arc<AtomicBool>,
 }
 
 impl Server {
-    pub fn new(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
         Self::speaking(answer, |stream| Some(Box::new(stream)))
     }
 
     /// The same with something in between, such as TLS.
-    pub fn speaking(
+    pub(crate) fn speaking(
         answer: impl Fn(&Request) -> Answer + Send + Sync + 'static,
         wrap: impl Fn(TcpStream) -> Option<Box<dyn Stream>> + Send + Sync + 'static,
     ) -> Self {
@@ -75,12 +75,12 @@ impl Server {
         Self { port, asked, over }
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
     /// All requests so far.
-    pub fn asked(&self) -> Vec<Request> {
+    pub(crate) fn asked(&self) -> Vec<Request> {
         self.asked.lock().unwrap().clone()
     }
 }
@@ -92,7 +92,7 @@ impl Drop for Server {
     }
 }
 
-pub trait Stream: Read + Write {}
+pub(crate) trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 fn talk(stream: Box<dyn Stream>, answer: impl Fn(&Request) -> Answer) {
@@ -125,7 +125,7 @@ fn heard(stream: &mut impl BufRead) -> Option<Request> {
 }
 
 /// An answer of a status, header lines and a body. The length is told unless a line tells one.
-pub fn answer(status: &str, lines: &[&str], body: &[u8]) -> Vec<u8> {
+pub(crate) fn answer(status: &str, lines: &[&str], body: &[u8]) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {status}\r\nConnection: close\r\n");
     for line in lines {
         text += &format!("{line}\r\n");
@@ -139,18 +139,22 @@ pub fn answer(status: &str, lines: &[&str], body: &[u8]) -> Vec<u8> {
 }
 
 /// What a good server sends of a file.
-pub fn part_of(file: &[u8], request: &Request) -> Vec<u8> {
+pub(crate) fn part_of(file: &[u8], request: &Request) -> Vec<u8> {
     let Some((from, to)) = request.range() else {
         return answer("200 OK", &["ETag: \"1\"", "Accept-Ranges: bytes"], file);
     };
     if from >= file.len() {
-        return answer("416 Range Not Satisfiable", &[&format!("Content-Range: bytes */{}", file.len())], b"");
+        return answer(
+            "416 Range Not Satisfiable",
+            &[&format!("Content-Range: bytes */{}", file.len())],
+            b"",
+        );
     }
     let to = to.min(file.len() - 1);
     let range = format!("Content-Range: bytes {from}-{to}/{}", file.len());
     answer("206 Partial Content", &["ETag: \"1\"", &range], &file[from..=to])
 }
 
-pub fn not_found() -> Vec<u8> {
+pub(crate) fn not_found() -> Vec<u8> {
     answer("404 Not Found", &["Content-Type: text/html"], b"<html>no</html>")
 }
