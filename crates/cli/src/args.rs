@@ -93,10 +93,12 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan model.gguf --cluster home.toml --ctx 32k
   plimsoll plan model.gguf --cluster home.toml --pin 0-8=tower/CUDA0 --cap mac/MTL0=40GiB
   plimsoll plan model/ --cluster home.toml --objective throughput --pipelines auto
+  plimsoll plan https://huggingface.co/OWNER/MODEL/resolve/main/model.gguf --cluster home.toml
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
 
 const INSPECT_EXAMPLES: &str = "Examples:
   plimsoll inspect model.gguf
+  plimsoll inspect https://huggingface.co/OWNER/MODEL/resolve/main/model-00001-of-00003.gguf -v
   plimsoll inspect model.gguf --ctx 32k --cache-type-k q8_0 --cache-type-v q8_0 --json";
 
 const DETECT_EXAMPLES: &str = "Examples:
@@ -113,7 +115,8 @@ const CHECK_EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// A GGUF file (any part of a split one), a safetensors file or folder, or a layer list (.toml, .json).
+    /// A GGUF file (any part of a split one), a safetensors file or folder, a layer list (.toml, .json), or the http(s) address
+    /// of a GGUF or safetensors file, of which only the header is read.
     pub(crate) model: PathBuf,
 
     /// The machines, as a TOML file; this machine when not given.
@@ -234,7 +237,8 @@ pub(crate) struct RequestArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// A GGUF file (any part of a split one), a safetensors file or folder, or a layer list (.toml, .json).
+    /// A GGUF file (any part of a split one), a safetensors file or folder, a layer list (.toml, .json), or the http(s) address
+    /// of a GGUF or safetensors file, of which only the header is read.
     pub(crate) model: PathBuf,
 
     #[command(flatten)]

@@ -11,7 +11,7 @@ use crate::{input, refusal, show, svg};
 
 pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     check_outputs(args)?;
-    let model = input::open_model(&args.model)?;
+    let model = input::open_model_telling(&args.model, cli.verbose)?;
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
     let engine = input::engine(&args.request, &model);
     let options = input::options(&args.choice, &snapshot)?;
@@ -35,13 +35,8 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
             None => return Err(Failure::input(error)),
         },
     };
-    let path = args.model.to_str().ok_or_else(|| {
-        Failure::Input(format!(
-            "{} is not UTF-8, so no command line can be printed for it",
-            args.model.display()
-        ))
-    })?;
-    let command = planned.command(path, &snapshot).map_err(Failure::input)?;
+    let (path, said) = input::for_engine(&args.model)?;
+    let command = planned.command(&path, &snapshot).map_err(Failure::input)?;
     let file = planned.to_file(command.as_ref()).map_err(Failure::internal)?;
     let saved = file.to_text().map_err(Failure::internal)?;
     if let Some(out) = &args.out {
@@ -49,6 +44,9 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     }
     if let Some(out) = &args.svg {
         save(out, &svg::draw(&planned))?;
+    }
+    if let (Some(said), Some(_)) = (said, &command) {
+        crate::complain(&format!("note: {said}"));
     }
     if cli.json {
         return Ok(saved);

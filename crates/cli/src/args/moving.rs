@@ -21,7 +21,7 @@ pub(super) const REBALANCE_EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArgs {
-    /// A model as `plan` takes it, or a folder with models.
+    /// A model as `plan` takes it (a file, a folder of one model, an address), or a folder with models.
     #[arg(value_name = "MODEL|FOLDER")]
     pub(crate) model: PathBuf,
 

@@ -153,11 +153,11 @@ impl PlanFile {
         })
     }
 
-    /// The model file that the engine's command line names.
+    /// The model file, or its address, that the engine's command line names.
     pub fn model_path(&self) -> Option<String> {
         // The engine comes after the servers that it asks.
         let words = shlex::split(&self.commands.last()?.line)?;
-        words.into_iter().skip_while(|word| word != "-m").nth(1)
+        words.into_iter().skip_while(|word| !matches!(word.as_str(), "-m" | "-mu")).nth(1)
     }
 
     /// What was placed.

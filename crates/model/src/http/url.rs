@@ -56,11 +56,24 @@ impl Url {
         PathBuf::from(self.to_string())
     }
 
-    /// Whether the query of the address is not shown.
+    /// Whether something of the address is not shown that its server may need.
     #[must_use]
-    pub fn hides_query(&self) -> bool {
+    pub fn hides_something(&self) -> bool {
         // What the links of model hubs end in says nothing and can be left out.
-        self.query.as_deref().is_some_and(|query| query != "download=true" && !query.is_empty())
+        let query = self.query.as_deref().is_some_and(|query| query != "download=true" && !query.is_empty());
+        query || self.user.is_some()
+    }
+
+    /// Of a model in several files, `…-00002-of-00003.gguf`, the address of the first one; else this one.
+    #[must_use]
+    pub fn first_part(&self) -> Self {
+        let number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+        let parts = || {
+            let (rest, count) = self.path.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+            let (stem, part) = rest.rsplit_once('-')?;
+            (number(count) && number(part)).then(|| format!("{stem}-00001-of-{count}.gguf"))
+        };
+        Self { path: parts().unwrap_or_else(|| self.path.clone()), ..self.clone() }
     }
 
     /// Whether it is read over TLS.
@@ -257,7 +270,10 @@ mod tests {
         assert_eq!(secret.to_string(), "https://example.org/a/b.gguf");
         assert_eq!(format!("{secret:?}"), "Url(https://example.org/a/b.gguf)");
         assert_eq!(secret.request(), "https://example.org/a/b.gguf?sig=secret");
-        assert!(secret.hides_query() && !url("https://h/a?download=true").hides_query());
+        assert!(secret.hides_something() && !url("https://h/a?download=true").hides_something());
+        let third = url("https://h/m-00003-of-00007.gguf").first_part();
+        assert_eq!(third.to_string(), "https://h/m-00001-of-00007.gguf");
+        assert_eq!(url("https://h/m-of-1.gguf").first_part(), url("https://h/m-of-1.gguf"));
         assert_eq!((secret.host(), secret.user()), ("example.org", Some("me:pass")));
         assert_eq!(url("http://[::1]:8080/x").host(), "[::1]");
     }
