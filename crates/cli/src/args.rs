@@ -119,7 +119,7 @@ pub(crate) struct PlanArgs {
     /// of a GGUF or safetensors file, of which only the header is read.
     pub(crate) model: PathBuf,
 
-    /// The machines, as a TOML file; this machine when not given.
+    /// The machines, as a TOML file or as llama-swap tells them (JSON, or its http(s) address); this machine when not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
 
@@ -279,7 +279,7 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "PLAN|MODEL")]
     pub(crate) file: PathBuf,
 
-    /// The machines, as a TOML file; this machine when not given.
+    /// The machines, as a TOML file or as llama-swap tells them (JSON, or its http(s) address); this machine when not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
 

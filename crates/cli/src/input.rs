@@ -1,11 +1,13 @@
 //! From what was typed to what the library takes.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use plimsoll::Engine;
 use plimsoll::balance::PlanOptions;
-use plimsoll::cluster::{self, ClusterSnapshot};
+use plimsoll::cluster::{self, ClusterSnapshot, hardware};
 use plimsoll::export::PlanFile;
 use plimsoll::model::http::{Client, Options, Url, Usage, open_url};
 use plimsoll::model::{ContextLength, ModelFormat, ModelSpec, Request};
@@ -80,12 +82,49 @@ pub(crate) fn read_plan(path: &Path) -> Result<PlanFile, Failure> {
     PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
 }
 
-/// Reads a cluster file, or looks at this machine.
+/// Reads a cluster file or a hardware snapshot, or looks at this machine.
 pub(crate) fn open_cluster(path: Option<&Path>) -> Result<ClusterSnapshot, Failure> {
-    match path {
-        Some(path) => cluster::file::read_cluster(path).map(|file| file.snapshot).map_err(Failure::input),
-        None => Ok(this_machine()),
+    let Some(path) = path else { return Ok(this_machine()) };
+    if let Some(url) = address(path)? {
+        let text = Client::new(Options::from_env()).text(&url, hardware::LONGEST);
+        let text = text.map_err(|error| Failure::input(anyhow::Error::from(error).context(cannot(&url))))?;
+        let text = String::from_utf8(text).map_err(|_| Failure::Input(format!("{url} is not UTF-8")))?;
+        return imported(&text, url.host(), &url);
     }
+    match begins_with_brace(path) {
+        true => {
+            let mut text = String::new();
+            std::fs::File::open(path)
+                .and_then(|file| file.take(hardware::LONGEST + 1).read_to_string(&mut text))
+                .map_err(|error| Failure::Input(format!("{}: {error}", cannot(path.display()))))?;
+            let name = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+            imported(&text, &name, path.display())
+        }
+        false => cluster::file::read_cluster(path).map(|file| file.snapshot).map_err(Failure::input),
+    }
+}
+
+fn cannot(what: impl Display) -> String {
+    format!("cannot read {what}")
+}
+
+/// Whether a file holds JSON; one that cannot be read is left to whoever reads it.
+fn begins_with_brace(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut begin));
+    read.is_ok() && hardware::is_meant(&String::from_utf8_lossy(&begin))
+}
+
+/// A hardware snapshot as a cluster; what it leaves open is said on stderr.
+fn imported(text: &str, name: &str, from: impl Display) -> Result<ClusterSnapshot, Failure> {
+    let id = NodeId::new(name).or_else(|_| NodeId::new("machine"));
+    let id = id.unwrap_or_else(|_| unreachable!("`machine` is a name"));
+    let imported =
+        hardware::parse_hardware(text, id).map_err(|error| Failure::Input(format!("{from}: {error}")))?;
+    for note in &imported.notes {
+        crate::complain(&format!("note: {from}: {note}"));
+    }
+    Ok(imported.snapshot)
 }
 
 /// This machine as a cluster of one node.

@@ -25,7 +25,7 @@ pub(crate) struct FitArgs {
     #[arg(value_name = "MODEL|FOLDER")]
     pub(crate) model: PathBuf,
 
-    /// The machines, as a TOML file; this machine when not given.
+    /// The machines, as a TOML file or as llama-swap tells them (JSON, or its http(s) address); this machine when not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
 
