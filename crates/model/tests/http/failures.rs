@@ -7,8 +7,8 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use plimsoll_model::http::{Client, HttpError, Options, Token, Url};
 
-use crate::server::{Answer, Request, Server, answer, not_found, part_of};
 use crate::{open, options, small, wordy};
+use plimsoll_testkit::http::{Answer, Request, Server, answer, not_found, part_of};
 
 /// The error of a server that answers like this, with the port left out.
 fn check(expected: Expect, reply: impl Fn(&Request) -> Answer + Send + Sync + 'static) {

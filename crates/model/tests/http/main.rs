@@ -7,7 +7,6 @@
 
 mod failures;
 mod models;
-mod server;
 mod tls;
 
 use std::error::Error;

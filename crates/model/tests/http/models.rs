@@ -9,8 +9,8 @@ use plimsoll_model::{ModelFormat, ModelSpec};
 use plimsoll_testkit::gguf::{Value, part_name};
 use plimsoll_testkit::safetensors::floats;
 
-use crate::server::{Answer, Server, not_found, part_of};
 use crate::{open, options, small, wordy};
+use plimsoll_testkit::http::{Answer, Server, not_found, part_of};
 
 /// A server of these files by path; a query is passed over.
 fn serving(files: BTreeMap<String, Vec<u8>>) -> Server {

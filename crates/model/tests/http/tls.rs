@@ -7,8 +7,8 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::server::{Answer, Request, Server, answer, part_of};
 use crate::{open, options, small};
+use plimsoll_testkit::http::{Answer, Request, Server, answer, part_of};
 
 /// A server for the name `localhost`, and its certificate in PEM.
 fn serving(reply: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> (Server, Vec<u8>) {

@@ -8,27 +8,29 @@ use std::thread;
 
 /// What was asked.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub struct Request {
     /// Path and query.
-    pub(crate) target: String,
+    pub target: String,
     /// Names in small letters.
-    pub(crate) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
 }
 
 impl Request {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// The value of a header, by its name in small letters.
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// First and last byte that are asked for.
-    pub(crate) fn range(&self) -> Option<(usize, usize)> {
+    pub fn range(&self) -> Option<(usize, usize)> {
         let (from, to) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((from.parse().ok()?, to.parse().ok()?))
     }
 }
 
 /// What to do with a request.
-pub(crate) enum Answer {
+#[derive(Debug)]
+pub enum Answer {
     /// Send this, and close.
     Send(Vec<u8>),
     /// Send this, and nothing more until the other side goes away.
@@ -36,24 +38,28 @@ pub(crate) enum Answer {
 }
 
 /// Ends when it is dropped.
-pub(crate) struct Server {
-    pub(crate) port: u16,
+#[derive(Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub port: u16,
     asked: Arc<Mutex<Vec<Request>>>,
     over: Arc<AtomicBool>,
 }
 
 impl Server {
-    pub(crate) fn new(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
+    /// A server on a port of its own, with a thread for each connection.
+    pub fn new(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Self {
         Self::speaking(answer, |stream| Some(Box::new(stream)))
     }
 
     /// The same with something in between, such as TLS.
-    pub(crate) fn speaking(
+    pub fn speaking(
         answer: impl Fn(&Request) -> Answer + Send + Sync + 'static,
         wrap: impl Fn(TcpStream) -> Option<Box<dyn Stream>> + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let listener =
+            TcpListener::bind("127.0.0.1:0").expect("a loopback device and threads that do not panic");
+        let port = listener.local_addr().expect("a loopback device and threads that do not panic").port();
         let (asked, over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (seen, ends) = (Arc::clone(&asked), Arc::clone(&over));
         let (answer, wrap) = (Arc::new(answer), Arc::new(wrap));
@@ -66,7 +72,9 @@ impl Server {
                 thread::spawn(move || {
                     let Some(stream) = stream.ok().and_then(|stream| wrap(stream)) else { return };
                     talk(stream, |request| {
-                        seen.lock().unwrap().push(request.clone());
+                        seen.lock()
+                            .expect("a loopback device and threads that do not panic")
+                            .push(request.clone());
                         answer(request)
                     });
                 });
@@ -75,13 +83,14 @@ impl Server {
         Self { port, asked, over }
     }
 
-    pub(crate) fn url(&self, path: &str) -> String {
+    /// The address of a path.
+    pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
     /// All requests so far.
-    pub(crate) fn asked(&self) -> Vec<Request> {
-        self.asked.lock().unwrap().clone()
+    pub fn asked(&self) -> Vec<Request> {
+        self.asked.lock().expect("a loopback device and threads that do not panic").clone()
     }
 }
 
@@ -92,7 +101,9 @@ impl Drop for Server {
     }
 }
 
-pub(crate) trait Stream: Read + Write {}
+/// What a connection is, with or without something in between.
+pub trait Stream: Read + Write {}
+
 impl<T: Read + Write> Stream for T {}
 
 fn talk(stream: Box<dyn Stream>, answer: impl Fn(&Request) -> Answer) {
@@ -125,7 +136,7 @@ fn heard(stream: &mut impl BufRead) -> Option<Request> {
 }
 
 /// An answer of a status, header lines and a body. The length is told unless a line tells one.
-pub(crate) fn answer(status: &str, lines: &[&str], body: &[u8]) -> Vec<u8> {
+pub fn answer(status: &str, lines: &[&str], body: &[u8]) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {status}\r\nConnection: close\r\n");
     for line in lines {
         text += &format!("{line}\r\n");
@@ -139,7 +150,7 @@ pub(crate) fn answer(status: &str, lines: &[&str], body: &[u8]) -> Vec<u8> {
 }
 
 /// What a good server sends of a file.
-pub(crate) fn part_of(file: &[u8], request: &Request) -> Vec<u8> {
+pub fn part_of(file: &[u8], request: &Request) -> Vec<u8> {
     let Some((from, to)) = request.range() else {
         return answer("200 OK", &["ETag: \"1\"", "Accept-Ranges: bytes"], file);
     };
@@ -155,6 +166,7 @@ pub(crate) fn part_of(file: &[u8], request: &Request) -> Vec<u8> {
     answer("206 Partial Content", &["ETag: \"1\"", &range], &file[from..=to])
 }
 
-pub(crate) fn not_found() -> Vec<u8> {
+/// What a good server says of a file that it does not have.
+pub fn not_found() -> Vec<u8> {
     answer("404 Not Found", &["Content-Type: text/html"], b"<html>no</html>")
 }
