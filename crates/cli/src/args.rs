@@ -103,7 +103,8 @@ const INSPECT_EXAMPLES: &str = "Examples:
 
 const DETECT_EXAMPLES: &str = "Examples:
   plimsoll detect
-  plimsoll detect --emit node >> home.toml";
+  plimsoll detect --emit node >> home.toml
+  plimsoll detect --measure";
 
 const WATCH_EXAMPLES: &str = "Examples:
   plimsoll watch
@@ -255,7 +256,7 @@ pub(crate) struct DetectArgs {
     #[arg(long)]
     pub(crate) fast: bool,
 
-    /// Also measure how fast the host reads its memory (at most 300 ms).
+    /// Also measure how fast the host reads its memory and NVIDIA's cards copy in theirs (at most 300 ms each).
     #[arg(long)]
     pub(crate) measure: bool,
 }

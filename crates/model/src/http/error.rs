@@ -33,7 +33,7 @@ pub enum HttpError {
         host: String,
     },
     /// Nobody listens, or the connection broke.
-    #[error("the connection to {host} failed")]
+    #[error("the connection to {host} failed (is the server up, and the port right?)")]
     Connection {
         /// Who was to answer.
         host: String,

@@ -108,7 +108,7 @@ fn a_host_that_does_not_listen_is_named() {
     let text = open(&format!("http://127.0.0.1:{port}/m.gguf"), options()).0.unwrap_err();
     assert!(
         text.starts_with(&format!(
-            "cannot open http://127.0.0.1:{port}/m.gguf: the connection to 127.0.0.1 failed: "
+            "cannot open http://127.0.0.1:{port}/m.gguf: the connection to 127.0.0.1 failed (is the server up, and the port right?): "
         )),
         "{text}"
     );
