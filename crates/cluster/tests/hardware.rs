@@ -1,5 +1,7 @@
 //! Hardware snapshots of llama-swap: what is taken of them, and what is refused.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use expect_test::{Expect, expect};
 use plimsoll_cluster::hardware::{HardwareError, Imported, is_meant, parse_hardware};
 use plimsoll_profile::GpuBackend;
