@@ -12,17 +12,28 @@ fn root() -> PathBuf {
 }
 
 /// The command with nothing of this machine's environment that could send it elsewhere.
-fn plimsoll(args: &[&str]) -> Output {
+fn plimsoll(args: &[&str], settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     for name in ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY"] {
         command.env_remove(name).env_remove(name.to_ascii_lowercase());
     }
-    command.args(args).current_dir(root()).env("NO_COLOR", "1").env("HF_TOKEN", "hf_hush").output().unwrap()
+    command
+        .args(args)
+        .current_dir(root())
+        .env("NO_COLOR", "1")
+        .env("HF_TOKEN", "hf_hush")
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap()
 }
 
 /// Runs a command that has to end like this, and gives what it printed on stdout and stderr.
 fn ends(status: i32, args: &[&str]) -> (String, String) {
-    let output = plimsoll(args);
+    ends_with(status, args, &[])
+}
+
+fn ends_with(status: i32, args: &[&str], settings: &[(&str, &str)]) -> (String, String) {
+    let output = plimsoll(args, settings);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));
     assert_eq!(output.status.code(), Some(status), "{args:?}: {stdout}{stderr}");
@@ -144,4 +155,18 @@ fn a_hardware_snapshot_is_a_cluster_from_a_file_or_a_server() {
         stderr,
         format!("error: cannot read {gone}: the server answers 404 (not found): is the address right?\n")
     );
+}
+
+#[test]
+fn the_proxy_of_the_environment_is_asked_unless_the_host_goes_past_it() {
+    let proxy = Server::new(|_| Answer::Send(answer("403 Forbidden", &[], b"")));
+    let address = proxy.url("").replace("http://", "http://me:hush@");
+    let (_, stderr) = ends_with(2, &["inspect", "http://model.invalid/m.gguf"], &[("HTTP_PROXY", &address)]);
+    let expected = "no good answer from model.invalid: the proxy does not lead there";
+    assert_eq!(stderr, format!("error: cannot open http://model.invalid/m.gguf: {expected}\n"));
+    assert_eq!(proxy.asked()[0].target, "model.invalid:80");
+    let server = server();
+    let past = [("HTTP_PROXY", address.as_str()), ("NO_PROXY", "127.0.0.1")];
+    ends_with(0, &["inspect", &server.url(MODEL)], &past);
+    assert_eq!(proxy.asked().len(), 1);
 }

@@ -4,10 +4,11 @@ use std::io::{self, Read};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use ureq::http::{HeaderMap, Response};
+use ureq::http::Response;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, Timeout};
 
+use super::answer::{Mark, check_form, content_range, mark, number, text, wrong};
 use super::error::HttpError;
 use super::token::Token;
 use super::url::Url;
@@ -93,13 +94,6 @@ pub(super) struct Part {
     pub(super) mark: Option<Mark>,
     /// Who answered in the end.
     pub(super) at: Url,
-}
-
-/// What a server says to tell one state of a file from the next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) what: &'static str,
-    pub(super) value: String,
 }
 
 impl Client {
@@ -340,57 +334,6 @@ fn is_lookup(error: &io::Error) -> bool {
 /// Whether TLS ended a connection.
 fn is_tls(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData
-}
-
-/// Refuses answers whose bytes are not those of the file.
-fn check_form(headers: &HeaderMap, status: u16) -> Result<(), HttpError> {
-    if let Some(encoding) = text(headers, "content-encoding").filter(|encoding| *encoding != "identity") {
-        return Err(HttpError::Encoded { encoding: short(encoding) });
-    }
-    let is_page = text(headers, "content-type").is_some_and(|kind| kind.starts_with("text/html"));
-    if is_page {
-        Err(HttpError::Page)
-    } else if status == 416 {
-        Err(HttpError::NoRanges)
-    } else {
-        Ok(())
-    }
-}
-
-/// What `Content-Range` says where that is an answer to what was asked: where the part ends, and how long the file is.
-fn content_range(told: Option<&str>, begin: u64, last: u64) -> Option<(u64, u64)> {
-    let (range, total) = told?.strip_prefix("bytes ")?.split_once('/')?;
-    let (from, to) = range.split_once('-')?;
-    let (from, to, total): (u64, u64, u64) = (from.parse().ok()?, to.parse().ok()?, total.parse().ok()?);
-    let is_whole = to == last || (to < last && total.checked_sub(1) == Some(to));
-    (from == begin && to >= from && to < total && is_whole).then_some((to, total))
-}
-
-fn wrong(begin: u64, last: u64, told: Option<&str>) -> HttpError {
-    HttpError::WrongRange {
-        asked: format!("{begin}-{last}"),
-        told: short(told.unwrap_or("nothing of a range")),
-    }
-}
-
-/// The strongest mark there is: a tag, else the time of the last change.
-fn mark(headers: &HeaderMap) -> Option<Mark> {
-    let tag = text(headers, "etag").map(|tag| Mark { what: "its tag", value: short(tag) });
-    let time = || text(headers, "last-modified").map(|time| Mark { what: "its time", value: short(time) });
-    tag.or_else(time)
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok().map(str::trim)
-}
-
-fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
-    text(headers, name)?.parse().ok()
-}
-
-/// What others say, for an error.
-fn short(text: &str) -> String {
-    text.chars().take(120).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::client::{Client, Mark, Part};
+use super::answer::Mark;
+use super::client::{Client, Part};
 use super::error::HttpError;
 use super::url::Url;
 use crate::files::{Files, Opened};
