@@ -266,6 +266,20 @@ fn nodes_that_are_gone_or_drained_or_unreadable_take_nothing() {
 }
 
 #[test]
+fn a_newcomer_goes_to_the_empty_card_and_not_to_the_larger_one_that_is_full() {
+    // 48 GiB with 308.2 MiB free beside 16 GiB with nothing on them; the newcomer weighs 4.4 GiB.
+    let (gib, mib) = (Bytes::gib(1).get(), Bytes::mib(1).get());
+    let balancer = balancer(&[("g0", 48 * gib), ("g1", 16 * gib)]);
+    free(&balancer, "g0", mib * 3_082 / 10);
+    let layer = gib * 44 / 10 / 32;
+    let plan = balancer.distribute_layers(&layers(&[layer; 32])).unwrap();
+    assert_eq!(held(&plan), [("g1", 0..32)]);
+    // With nowhere to go it is refused: nobody is thrown out for it.
+    free(&balancer, "g1", 4 * gib);
+    assert!(matches!(balancer.distribute_layers(&layers(&[layer; 32])), Err(PlanError::DoesNotFit(_))));
+}
+
+#[test]
 fn what_another_process_uses_is_not_planned_on() {
     // Eight cards of 80 GiB, four of them filled by somebody else, and nothing of ours on any.
     let names = ["g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7"];

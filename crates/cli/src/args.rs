@@ -97,15 +97,18 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan model/ --cluster rack.toml --engine vllm --tensor-parallel 2 --ctx 32k
   plimsoll plan model/ --engine accelerate --export device_map.json
   plimsoll plan model.gguf --cluster home.toml --mmproj projector.gguf --draft small.gguf
+  plimsoll plan https://huggingface.co/OWNER/MODEL/resolve/main/model.gguf --cluster home.toml
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
 
 const INSPECT_EXAMPLES: &str = "Examples:
   plimsoll inspect model.gguf
+  plimsoll inspect https://huggingface.co/OWNER/MODEL/resolve/main/model-00001-of-00003.gguf -v
   plimsoll inspect model.gguf --ctx 32k --cache-type-k q8_0 --cache-type-v q8_0 --json";
 
 const DETECT_EXAMPLES: &str = "Examples:
   plimsoll detect
-  plimsoll detect --emit node >> home.toml";
+  plimsoll detect --emit node >> home.toml
+  plimsoll detect --measure";
 
 const WATCH_EXAMPLES: &str = "Examples:
   plimsoll watch
@@ -117,10 +120,11 @@ const CHECK_EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// A GGUF file (any part of a split one), a safetensors file or folder, or a layer list (.toml, .json).
+    /// A GGUF file (any part of a split one), a safetensors file or folder, a layer list (.toml, .json), or the http(s) address
+    /// of a GGUF or safetensors file, of which only the header is read.
     pub(crate) model: PathBuf,
 
-    /// The machines, as a TOML file; this machine when not given.
+    /// The machines, as a TOML file or as llama-swap tells them (JSON, or its http(s) address); this machine when not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
 
@@ -275,7 +279,8 @@ pub(crate) struct RequestArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// A GGUF file (any part of a split one), a safetensors file or folder, or a layer list (.toml, .json).
+    /// A GGUF file (any part of a split one), a safetensors file or folder, a layer list (.toml, .json), or the http(s) address
+    /// of a GGUF or safetensors file, of which only the header is read.
     pub(crate) model: PathBuf,
 
     #[command(flatten)]
@@ -292,7 +297,7 @@ pub(crate) struct DetectArgs {
     #[arg(long)]
     pub(crate) fast: bool,
 
-    /// Also measure how fast the host reads its memory (at most 300 ms).
+    /// Also measure how fast the host reads its memory and NVIDIA's cards copy in theirs (at most 300 ms each).
     #[arg(long)]
     pub(crate) measure: bool,
 }
@@ -316,7 +321,7 @@ pub(crate) struct CheckArgs {
     #[arg(value_name = "PLAN|MODEL")]
     pub(crate) file: PathBuf,
 
-    /// The machines, as a TOML file; this machine when not given.
+    /// The machines, as a TOML file or as llama-swap tells them (JSON, or its http(s) address); this machine when not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
 

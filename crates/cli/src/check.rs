@@ -50,7 +50,7 @@ fn same_model(file: &PlanFile, path: &Path, json: bool) -> Result<(), Failure> {
     }
     let finding = format!(
         "the plan was made for another model: {} has the digest {digest}, the plan says {} ({})",
-        path.display(),
+        input::shown(path).display(),
         file.model.digest,
         file.model.name
     );

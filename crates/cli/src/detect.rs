@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use plimsoll::cluster::{self, ClusterSnapshot, speeds};
 use plimsoll::profile::isolated::{self, Look};
 use plimsoll::profile::{
-    Absence, Accelerator, AcceleratorKind, CacheKind, GpuBackend, Health, Measured, Presence, SystemProfile,
-    measure_host,
+    Absence, Accelerator, AcceleratorKind, CacheKind, DeviceMeasured, GpuBackend, Health, Measured, Presence,
+    SystemProfile, measure_host,
 };
 use plimsoll::units::{Bytes, DeviceId};
 
@@ -22,12 +22,23 @@ const BUDGET: Duration = Duration::from_millis(300);
 pub(crate) fn run(args: &DetectArgs, cli: &Cli) -> Outcome {
     let look = if args.fast { isolated::look_fast() } else { look::full() };
     let measured = if args.measure { Some(measure(&look)?) } else { None };
+    let cards: Vec<Card<'_>> =
+        if args.measure { look.profile.accelerators.iter().map(measure_card).collect() } else { Vec::new() };
     let mut snapshot = cluster::this_machine(input::node_name(), &look.profile, &look.free);
     if let Some(measured) = &measured {
         for device in snapshot.nodes.iter_mut().flat_map(|node| &mut node.devices) {
             if device.is_host() {
                 device.bandwidth = Some(measured.rate);
             }
+        }
+    }
+    for card in &cards {
+        let name = format!("CUDA{}", card.accelerator.ordinal);
+        let devices = snapshot.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        if let (Ok(measured), Some(device)) =
+            (&card.measured, devices.into_iter().find(|device| device.id.as_str() == name))
+        {
+            device.bandwidth = Some(measured.rate);
         }
     }
     if args.emit == Some(EmitArg::Node) {
@@ -39,11 +50,11 @@ pub(crate) fn run(args: &DetectArgs, cli: &Cli) -> Outcome {
         return Ok(cluster::file::write_cluster(&snapshot));
     }
     if cli.json {
-        let record = record::record(&look, measured.as_ref());
+        let record = record::record(&look, measured.as_ref(), &cards);
         let text = serde_json::to_string_pretty(&record).map_err(Failure::internal)?;
         return Ok(text + "\n");
     }
-    Ok(text(&look, measured.as_ref(), &snapshot))
+    Ok(text(&look, (measured.as_ref(), &cards), &snapshot))
 }
 
 /// How fast the host reads its memory now.
@@ -57,6 +68,31 @@ fn measure(look: &Look) -> Result<Measured, Failure> {
     })
 }
 
+/// An accelerator, and how fast its memory is, or why that is not known.
+struct Card<'a> {
+    accelerator: &'a Accelerator,
+    measured: Result<DeviceMeasured, Absence>,
+}
+
+/// How fast an accelerator copies in its memory now.
+fn measure_card(accelerator: &Accelerator) -> Card<'_> {
+    Card { accelerator, measured: look::measure(accelerator, BUDGET) }
+}
+
+fn measured_card(card: &Card<'_>) -> String {
+    let accelerator = card.accelerator;
+    match &card.measured {
+        Ok(m) => format!(
+            "  measured    {accelerator} moves {} ({} read and written within {} in {} ms)",
+            m.rate,
+            m.moved,
+            m.buffer,
+            m.took.as_millis()
+        ),
+        Err(why) => format!("  measured    {accelerator} is not: {}", reason(why)),
+    }
+}
+
 /// What is wrong with an accelerator.
 fn trouble(accelerator: &Accelerator) -> Option<String> {
     match &accelerator.health {
@@ -65,7 +101,11 @@ fn trouble(accelerator: &Accelerator) -> Option<String> {
     }
 }
 
-fn text(look: &Look, measured: Option<&Measured>, snapshot: &ClusterSnapshot) -> String {
+fn text(
+    look: &Look,
+    (measured, cards): (Option<&Measured>, &[Card<'_>]),
+    snapshot: &ClusterSnapshot,
+) -> String {
     let profile = &look.profile;
     let mut lines = vec![format!("{}:", input::node_name()), processor(profile), memory(look)];
     lines.extend(measured.map(|m| {
@@ -77,9 +117,6 @@ fn text(look: &Look, measured: Option<&Measured>, snapshot: &ClusterSnapshot) ->
         if cfg!(debug_assertions) {
             note.push_str("; this build is not optimised, so this is too little");
         }
-        if !profile.accelerators.is_empty() {
-            note.push_str("; accelerators are not measured: that would take memory on them");
-        }
         format!(
             "  measured    the host reads {} ({} thread(s), {} from a buffer of {} in {} ms{note})",
             m.rate,
@@ -89,6 +126,7 @@ fn text(look: &Look, measured: Option<&Measured>, snapshot: &ClusterSnapshot) ->
             m.took.as_millis()
         )
     }));
+    lines.extend(cards.iter().map(measured_card));
     lines.extend(accelerators(look));
     let mut out = wrapped(&lines);
     let absent = absent(profile);

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &FitArgs, cli: &Cli) -> Outcome {
     if folder::is_folder_of_models(&args.model) {
         return of_folder(args, &snapshot, cli);
     }
-    let model = input::open_model(&args.model)?;
+    let model = input::open_model_telling(&args.model, cli.verbose)?;
     let answer = match answer(args, model, &snapshot) {
         Ok(answer) => answer,
         Err(JobError::Plan(PlanError::NoDevices { stopped })) => {
@@ -78,8 +78,8 @@ pub(crate) fn run(args: &FitArgs, cli: &Cli) -> Outcome {
     };
     let fits = answer.fit.fits();
     let text = if cli.json {
-        let shown = args.model.display().to_string();
-        json(&[Looked { path: args.model.clone(), shown, answer: Ok(answer) }])?
+        let path = input::shown(&args.model);
+        json(&[Looked { shown: path.display().to_string(), path, answer: Ok(answer) }])?
     } else {
         show::one(args, &answer, cli.verbose)
     };

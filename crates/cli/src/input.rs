@@ -1,12 +1,15 @@
 //! From what was typed to what the library takes.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::fmt::Display;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use plimsoll::Engine;
 use plimsoll::balance::PlanOptions;
-use plimsoll::cluster::{self, ClusterSnapshot};
+use plimsoll::cluster::{self, ClusterSnapshot, hardware};
 use plimsoll::export::PlanFile;
+use plimsoll::model::http::{Client, Options, Url, Usage, open_url};
 use plimsoll::model::{ContextLength, ModelFormat, ModelSpec, Request};
 use plimsoll::profile::{FreeMemory, SystemProfile};
 use plimsoll::units::{Bytes, NodeId};
@@ -15,13 +18,61 @@ use crate::args::{ChoiceArgs, LimitArgs, RequestArgs};
 use crate::failure::Failure;
 use crate::look;
 
-/// Reads the header of a model.
+/// Reads the header of a model, from a disk or a server.
 pub(crate) fn open_model(path: &Path) -> Result<ModelSpec, Failure> {
-    let model = plimsoll::model::open(path).map_err(Failure::input)?;
+    open_model_telling(path, false)
+}
+
+/// The same; where the model is on a server and somebody wants to know, what was read is said on stderr.
+pub(crate) fn open_model_telling(path: &Path, verbose: bool) -> Result<ModelSpec, Failure> {
+    let model = match address(path)? {
+        None => plimsoll::model::open(path).map_err(Failure::input)?,
+        Some(url) => {
+            let client = Client::new(Options::from_env());
+            let model = open_url(&url, &client);
+            if verbose {
+                crate::complain(&read_from(&url, client.usage()));
+            }
+            model.map_err(Failure::input)?
+        }
+    };
     match model.layer_count() {
-        0 => Err(Failure::Input(format!("{} has no layers", path.display()))),
+        0 => Err(Failure::Input(format!("{} has no layers", shown(path).display()))),
         _ => Ok(model),
     }
+}
+
+/// The address that was typed in place of a path.
+pub(crate) fn address(path: &Path) -> Result<Option<Url>, Failure> {
+    let text = path.to_str().filter(|_| Url::is_meant(path));
+    // What is no good address may hold a secret all the same, so it is not repeated.
+    text.map(str::parse).transpose().map_err(Failure::input)
+}
+
+/// A path as it may be shown: of an address, name, password and query may be secrets.
+pub(crate) fn shown(path: &Path) -> PathBuf {
+    match address(path) {
+        Ok(Some(url)) => url.shown_path(),
+        _ => path.to_owned(),
+    }
+}
+
+/// What the engine is given as its model, and what has to be said of it.
+pub(crate) fn for_engine(path: &Path) -> Result<(String, Option<&'static str>), Failure> {
+    let Some(url) = address(path)? else {
+        let text = path.to_str().map(str::to_owned);
+        let not_text =
+            || format!("{} is not UTF-8, so no command line can be printed for it", path.display());
+        return Ok((text.ok_or_else(|| Failure::Input(not_text()))?, None));
+    };
+    let secret = "the address in the command is without name, password and query: they may be secrets, and the engine \
+                  may need them";
+    Ok((url.first_part().to_string(), url.hides_something().then_some(secret)))
+}
+
+fn read_from(url: &Url, usage: Usage) -> String {
+    let requests = if usage.requests == 1 { "request" } else { "requests" };
+    format!("read {} bytes of {url} in {} {requests}", usage.bytes, usage.requests)
 }
 
 /// Reads a saved plan.
@@ -31,12 +82,49 @@ pub(crate) fn read_plan(path: &Path) -> Result<PlanFile, Failure> {
     PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
 }
 
-/// Reads a cluster file, or looks at this machine.
+/// Reads a cluster file or a hardware snapshot, or looks at this machine.
 pub(crate) fn open_cluster(path: Option<&Path>) -> Result<ClusterSnapshot, Failure> {
-    match path {
-        Some(path) => cluster::file::read_cluster(path).map(|file| file.snapshot).map_err(Failure::input),
-        None => Ok(this_machine()),
+    let Some(path) = path else { return Ok(this_machine()) };
+    if let Some(url) = address(path)? {
+        let text = Client::new(Options::from_env()).text(&url, hardware::LONGEST);
+        let text = text.map_err(|error| Failure::input(anyhow::Error::from(error).context(cannot(&url))))?;
+        let text = String::from_utf8(text).map_err(|_| Failure::Input(format!("{url} is not UTF-8")))?;
+        return imported(&text, url.host(), &url);
     }
+    match begins_with_brace(path) {
+        true => {
+            let mut text = String::new();
+            std::fs::File::open(path)
+                .and_then(|file| file.take(hardware::LONGEST + 1).read_to_string(&mut text))
+                .map_err(|error| Failure::Input(format!("{}: {error}", cannot(path.display()))))?;
+            let name = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+            imported(&text, &name, path.display())
+        }
+        false => cluster::file::read_cluster(path).map(|file| file.snapshot).map_err(Failure::input),
+    }
+}
+
+fn cannot(what: impl Display) -> String {
+    format!("cannot read {what}")
+}
+
+/// Whether a file holds JSON; one that cannot be read is left to whoever reads it.
+fn begins_with_brace(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut begin));
+    read.is_ok() && hardware::is_meant(&String::from_utf8_lossy(&begin))
+}
+
+/// A hardware snapshot as a cluster; what it leaves open is said on stderr.
+fn imported(text: &str, name: &str, from: impl Display) -> Result<ClusterSnapshot, Failure> {
+    let id = NodeId::new(name).or_else(|_| NodeId::new("machine"));
+    let id = id.unwrap_or_else(|_| unreachable!("`machine` is a name"));
+    let imported =
+        hardware::parse_hardware(text, id).map_err(|error| Failure::Input(format!("{from}: {error}")))?;
+    for note in &imported.notes {
+        crate::complain(&format!("note: {from}: {note}"));
+    }
+    Ok(imported.snapshot)
 }
 
 /// This machine as a cluster of one node.

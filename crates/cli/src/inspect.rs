@@ -103,7 +103,7 @@ impl Row {
 }
 
 pub(crate) fn run(args: &InspectArgs, cli: &Cli) -> Outcome {
-    let model = input::open_model(&args.model)?;
+    let model = input::open_model_telling(&args.model, cli.verbose)?;
     let engine = input::engine(&args.request, &model);
     let request = input::request(&args.request, engine);
     let padding = request.engine.padding;

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use plimsoll::profile::isolated::{self, Look, Wanted};
+use plimsoll::profile::{Absence, Accelerator, DeviceMeasured};
 
 use crate::args::LookArgs;
 use crate::failure::{Failure, Outcome};
@@ -31,14 +32,24 @@ pub(crate) fn without_free() -> Look {
 }
 
 fn look(free: bool, held: bool) -> Look {
+    isolated::look(Wanted { limit: limit(), free, held }, child)
+}
+
+/// How fast an accelerator's memory is, copied in for so long.
+pub(crate) fn measure(accelerator: &Accelerator, budget: Duration) -> Result<DeviceMeasured, Absence> {
+    isolated::measure(accelerator, (budget, limit()), child)
+}
+
+fn limit() -> Duration {
     let told = std::env::var(LIMIT_VARIABLE).ok().and_then(|text| text.parse().ok());
-    let limit = told.map_or(LIMIT, Duration::from_millis);
-    let program = std::env::current_exe().unwrap_or_default();
-    isolated::look(Wanted { limit, free, held }, |question| {
-        let mut command = Command::new(&program);
-        command.arg("__look").arg(question);
-        command
-    })
+    told.map_or(LIMIT, Duration::from_millis)
+}
+
+/// This program again, for a question.
+fn child(question: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap_or_default());
+    command.arg("__look").arg(question);
+    command
 }
 
 /// The child's side.

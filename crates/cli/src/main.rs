@@ -96,7 +96,7 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Talk goes to stderr. Where that is closed there is nobody left to tell.
-fn complain(text: &str) {
+pub(crate) fn complain(text: &str) {
     if !text.is_empty() {
         let mut err = anstream::stderr().lock();
         match writeln!(err, "{}", text.trim_end()) {

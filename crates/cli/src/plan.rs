@@ -13,7 +13,7 @@ use crate::{input, refusal, show, svg};
 
 pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     check_outputs(args)?;
-    let model = input::open_model(&args.model)?;
+    let model = input::open_model_telling(&args.model, cli.verbose)?;
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
     let engine = input::engine(&args.request, &model);
     let options = input::options(&args.choice, &snapshot)?;
@@ -44,17 +44,12 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
             None => return Err(Failure::input(error)),
         },
     };
-    let path = args.model.to_str().ok_or_else(|| {
-        Failure::Input(format!(
-            "{} is not UTF-8, so no command line can be printed for it",
-            args.model.display()
-        ))
-    })?;
-    let export = planned.export(path, &snapshot).map_err(|error| match error {
+    let (path, said) = input::for_engine(&args.model)?;
+    let export = planned.export(&path, &snapshot).map_err(|error| match error {
         WordsError::Engine(error) => refusal::excluded(&error.to_string(), cli.json),
         error => Failure::input(error),
     })?;
-    let file = planned.to_file_with(export.as_ref(), path).map_err(Failure::internal)?;
+    let file = planned.to_file_with(export.as_ref(), &path).map_err(Failure::internal)?;
     let saved = file.to_text().map_err(Failure::internal)?;
     if let Some(out) = &args.out {
         save(out, &saved)?;
@@ -67,6 +62,9 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     }
     if let Some(out) = &args.svg {
         save(out, &svg::draw(&planned))?;
+    }
+    if let (Some(said), Some(_)) = (said, &export) {
+        crate::complain(&format!("note: {said}"));
     }
     if cli.json {
         return Ok(saved);

@@ -128,6 +128,38 @@ fn a_measurement_is_said_to_be_one_and_goes_into_the_node() {
 }
 
 #[test]
+fn cards_are_measured_too_and_one_that_fails_costs_a_line() {
+    let Some(folder) = drivers("measure") else { return };
+    let asked = |args: &[&str], fails: &str| {
+        let mut command = plimsoll(args);
+        command.env("LD_LIBRARY_PATH", &folder).env("FAKE_CUDA", "4090").env("FAKE_NVML", "4090");
+        let output = command.env("FAKE_FAILS", fails).output().unwrap();
+        if !output.status.success() {
+            eprintln!("skipped: {}", String::from_utf8_lossy(&output.stderr));
+            return None;
+        }
+        Some(text(output))
+    };
+    let Some(told) = asked(&["detect", "--measure", "--json"], "") else { return };
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let card = &told["measured_accelerators"][0];
+    assert_eq!(card["id"], told["accelerators"][0]["id"]);
+    assert!(card["bytes_per_second"].as_u64().unwrap() > 0, "{card}");
+    assert!(card["not_measured"].is_null());
+    assert!(json(&["detect", "--fast", "--json"])["measured_accelerators"].as_array().unwrap().is_empty());
+
+    let Some(node) = asked(&["detect", "--measure", "--emit", "node"], "") else { return };
+    let (host, card) = node.split_once("[[node.device]]").unwrap();
+    assert!(host.contains("memory_bandwidth = ") && card.contains("bandwidth = "), "{node}");
+    // What the driver tells of its clock and its width is another figure.
+    assert!(!card.contains("1008"), "{node}");
+
+    let Some(told) = asked(&["detect", "--measure"], "cuMemAlloc_v2") else { return };
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("is not: cuMemAlloc_v2 failed with code 2"), "{told}");
+}
+
+#[test]
 fn a_fast_look_loads_no_driver() {
     let told = json(&["detect", "--fast", "--json"]);
     for source in told["sources"].as_array().unwrap() {

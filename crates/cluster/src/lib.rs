@@ -47,11 +47,14 @@
 //!
 //! # Features
 //!
-//! `file` (the module `file`: cluster files, read and written).
+//! `file` (the module `file`: cluster files, read and written), `hardware` (the module `hardware`: snapshots of
+//! llama-swap).
 
 mod check;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "hardware")]
+pub mod hardware;
 mod machine;
 mod snapshot;
 pub mod speeds;

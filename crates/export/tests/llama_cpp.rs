@@ -260,6 +260,19 @@ fn a_plan_without_devices_says_so() {
 }
 
 #[test]
+fn a_model_on_a_server_is_named_by_its_address() {
+    let plan = plan(vec![stage(id("a", "host"), 0..32, true, true)]);
+    check(
+        &plan,
+        &Request::default(),
+        &facts("https://host/m-00001-of-00002.gguf", 0),
+        expect![[r#"
+            a: llama-server -mu https://host/m-00001-of-00002.gguf -c 8192 -np 1 -b 2048 -ub 512 -fa auto -ctk f16 -ctv f16 --fit off --device none -ngl 0
+        "#]],
+    );
+}
+
+#[test]
 fn the_head_may_lie_alone_on_the_last_device() {
     let plan = plan(vec![
         stage(id("a", "host"), 0..31, true, false),

@@ -88,6 +88,8 @@ fn the_model_of_a_command_line_is_found_behind_its_quotes() {
         PlanFile::parse(&value.to_string()).unwrap().model_path()
     };
     assert_eq!(with_line("llama-server -m 'my model.gguf' -c 8"), Some("my model.gguf".to_owned()));
+    let address = "https://host/m-00001-of-00002.gguf";
+    assert_eq!(with_line(&format!("llama-server -mu {address} -c 8")), Some(address.to_owned()));
     assert_eq!(with_line("llama-server -c 8"), None);
     assert_eq!(with_line("llama-server -m"), None);
     assert_eq!(with_line("llama-server -m 'open"), None);

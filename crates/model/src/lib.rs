@@ -45,12 +45,17 @@
 //! ```
 //!
 //! Features: `gguf`, `safetensors` and `list` read models from files; without them a header is built by hand.
+//! `http` reads those of GGUF and safetensors from servers, a few hundred kilobytes of each.
 
 mod arch;
 mod engines;
+#[cfg(any(feature = "gguf", feature = "safetensors"))]
+mod files;
 #[cfg(feature = "gguf")]
 pub mod gguf;
 mod header;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(any(feature = "list", feature = "safetensors"))]
 mod json;
 mod kv;

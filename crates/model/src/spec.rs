@@ -19,6 +19,8 @@ mod weights;
 use plimsoll_units::Bytes;
 
 pub use error::{ModelWarning, SpecError};
+#[cfg(feature = "http")]
+pub use open::open_url;
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use open::{OpenError, open};
 pub use parts::{LayerPart, tensor_bytes};

@@ -121,7 +121,9 @@ impl StackBuilder {
 ///
 /// When the machine changes, in this order: the balancer is tuned anew, the ledger's budgets follow, the node in the
 /// cluster is brought up to date with what is free, and the plan in force is audited; whoever subscribed is told each of
-/// it, and where the plan no longer holds also what to do. Nothing is moved, evicted or stopped: that is for whoever
+/// it, and where the plan no longer holds also what to do. With every look of the watcher that went well the node's heartbeat
+/// is sent, and what is free is taken in: less at once, more where it is more than a sixty-fourth of a pool, for a plan that is
+/// made meanwhile must not be out of date for a few pages. Nothing is moved, evicted or stopped: that is for whoever
 /// listens to decide.
 ///
 /// Its tasks end when it is dropped. A change that is being taken in then is taken in to its end, off the runtime.
@@ -217,8 +219,8 @@ impl Stack {
         self.shared.lock().standing.clone()
     }
 
-    /// Looks at what is free, brings node and budgets up to date, and audits the plan in force. Off the runtime; nothing
-    /// else does this while the machine itself stays the same.
+    /// Looks at what is free, brings node and budgets up to date, and audits the plan in force, now and to the byte. Off the
+    /// runtime.
     pub async fn refresh(&self) {
         let shared = Arc::clone(&self.shared);
         if off_the_runtime(move || shared.refresh()).await.is_none() {
@@ -230,16 +232,22 @@ impl Stack {
 /// Takes in what a watcher tells.
 fn follow(shared: &Arc<Shared>, watcher: &SystemProfileWatcher) -> OwnedTask {
     let shared = Arc::clone(shared);
-    let (mut changes, mut failures) = (watcher.subscribe(), watcher.failures());
+    let mut sources = (watcher.subscribe(), watcher.failures(), watcher.good_looks());
     OwnedTask::spawn(async move {
-        while let Some(news) = next(&mut changes, &mut failures).await {
+        while let Some(news) = next(&mut sources).await {
             match news {
-                Ok(ProfileChange::HardwareChange { description }) => {
+                Ok(News::Change(ProfileChange::HardwareChange { description })) => {
                     shared.announcer.tell(&StackEvent::Hardware { description });
                 }
-                Ok(ProfileChange::Updated(profile)) => {
+                Ok(News::Change(ProfileChange::Updated(profile))) => {
                     let taking = Arc::clone(&shared);
                     if off_the_runtime(move || taking.take_in(&profile)).await.is_none() {
+                        shared.fail(StackError::Interrupted);
+                    }
+                }
+                Ok(News::Look) => {
+                    let taking = Arc::clone(&shared);
+                    if off_the_runtime(move || taking.looked()).await.is_none() {
                         shared.fail(StackError::Interrupted);
                     }
                 }
@@ -249,19 +257,30 @@ fn follow(shared: &Arc<Shared>, watcher: &SystemProfileWatcher) -> OwnedTask {
     })
 }
 
+/// What a watcher tells.
+enum News {
+    Change(ProfileChange),
+    /// It looked, and all that changed was told.
+    Look,
+}
+
 /// What comes first; `None` once the watcher is gone.
 async fn next(
-    changes: &mut Subscription,
-    failures: &mut Subscription<LookError>,
-) -> Option<Result<ProfileChange, LookError>> {
+    (changes, failures, looks): &mut (Subscription, Subscription<LookError>, Subscription<u64>),
+) -> Option<Result<News, LookError>> {
     poll_fn(|cx| {
         if let Poll::Ready(change) = changes.poll_next(cx) {
-            return Poll::Ready(change.map(Ok));
+            return Poll::Ready(change.map(|change| Ok(News::Change(change))));
         }
-        match failures.poll_next(cx) {
-            Poll::Ready(Some(error)) => Poll::Ready(Some(Err(error))),
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        if let Poll::Ready(Some(error)) = failures.poll_next(cx) {
+            return Poll::Ready(Some(Err(error)));
         }
+        let mut looked = false;
+        // Those that came while the last one was taken in are one.
+        while let Poll::Ready(Some(_)) = looks.poll_next(cx) {
+            looked = true;
+        }
+        if looked { Poll::Ready(Some(Ok(News::Look))) } else { Poll::Pending }
     })
     .await
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll::balance::{LoadBalanceConfig, LoadBalancer, PlanOptions};
-use plimsoll::cluster::{ClusterEvent, ClusterSnapshot, ClusterState, Node, NodeStatus, Pool};
+use plimsoll::cluster::{ClusterEvent, ClusterSnapshot, ClusterState, Moment, Node, NodeStatus, Pool};
 use plimsoll::model::list::parse_list_toml;
 use plimsoll::model::{ModelSpec, Request};
 use plimsoll::profile::{
@@ -330,4 +330,53 @@ async fn a_balancer_alone_is_tuned_for_as_long_as_its_task_lives() {
     stage.show(Ok(machine(5, 1)));
     assert!(watcher.poll_once().await.unwrap());
     assert_eq!(settle().await, 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_look_takes_in_what_is_free_and_leaves_what_only_wobbles() {
+    let free = Arc::new(Mutex::new(Bytes::gib(20)));
+    let shown = Arc::clone(&free);
+    let probe = move |_: &SystemProfile| {
+        let card = ("GPU-0".to_owned(), *shown.lock().unwrap());
+        FreeMemory { host: Some(Bytes::gib(64)), accelerators: [card].into() }
+    };
+    let stack = builder().with_free(probe).start(&Stage::new(1).watcher());
+    let cluster = stack.cluster();
+    let now = || (cluster.snapshot().nodes[0].pools[1].free.unwrap(), cluster.snapshot().generation);
+    let (known, generation) = now();
+    assert_eq!(known, Bytes::gib(20));
+    // A sixty-fourth of 24 GiB more is what others give back and take again.
+    *free.lock().unwrap() = Bytes::gib(20).checked_add(Bytes::mib(384)).unwrap();
+    tokio::time::sleep(3 * SECOND).await;
+    assert_eq!(now(), (known, generation));
+    // Less is less, however little; and more is more.
+    for now_free in [Bytes::gib(20).checked_sub(Bytes::mib(1)).unwrap(), Bytes::gib(22), Bytes::gib(3)] {
+        *free.lock().unwrap() = now_free;
+        tokio::time::sleep(3 * SECOND).await;
+        assert_eq!(now().0, now_free);
+    }
+    assert!(now().1 > generation);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_looked_at_is_alive_and_one_that_cannot_be_is_not() {
+    let stage = Stage::new(1);
+    let mut stack = builder().start(&stage.watcher());
+    let mut events = stack.subscribe();
+    let cluster = Arc::clone(stack.cluster());
+    let status = || cluster.snapshot().nodes[0].status;
+    let late = Moment::after_start(Duration::from_secs(3600));
+    cluster.sweep(late);
+    assert_eq!(status(), NodeStatus::Failed);
+    let back = wait_for(&mut events, |event| match event {
+        StackEvent::Node(ClusterEvent::Status { to, .. }) => Some(*to),
+        _ => None,
+    });
+    assert_eq!((back.await, status()), (NodeStatus::Active, NodeStatus::Active));
+    stage.show(Err(LookError::failed("no driver")));
+    let failed = |event: &StackEvent| matches!(event, StackEvent::Failed(_)).then_some(());
+    wait_for(&mut events, failed).await;
+    cluster.sweep(late);
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(status(), NodeStatus::Failed);
 }

@@ -27,11 +27,14 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Absence, FreeMemory, Machine, Presence, Probe, ProcessMemory, SystemProfile, read_processes};
+use crate::{
+    Absence, Accelerator, DeviceMeasured, FreeMemory, Machine, Presence, Probe, ProcessMemory, SystemProfile,
+    measure_accelerator, read_processes,
+};
 
 /// What stands before each line that is ours: a driver may print too.
 const MARK: &str = "plimsoll-look ";
@@ -82,6 +85,8 @@ struct Question {
     milliseconds: u64,
     /// Drivers that are left out, and why.
     left_out: Vec<(Probe, Absence)>,
+    /// An accelerator whose memory is to be measured, for so many milliseconds; then nothing else is asked.
+    measured: Option<(Accelerator, u64)>,
 }
 
 /// What the child says, a line each.
@@ -96,6 +101,8 @@ enum Line {
     Held(Held),
     /// What is free. The last line.
     Free(FreeMemory),
+    /// What a measurement found. The only line.
+    Measured(Presence<DeviceMeasured>),
 }
 
 /// What was heard of one child.
@@ -105,6 +112,33 @@ struct Heard {
     profile: Option<SystemProfile>,
     held: Option<Held>,
     free: Option<FreeMemory>,
+    measured: Option<Presence<DeviceMeasured>>,
+}
+
+/// Measures an accelerator's memory in a child process, as [`measure_accelerator`] does: for at most `budget`, with what the
+/// driver takes to begin as long as `limit`. `command` is that of [`look`].
+///
+/// # Errors
+///
+/// As that function, and a driver that crashes or hangs.
+pub fn measure(
+    accelerator: &Accelerator,
+    (budget, limit): (Duration, Duration),
+    command: impl Fn(&str) -> Command,
+) -> Result<DeviceMeasured, Absence> {
+    let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let limit = limit.saturating_add(budget);
+    let (free, held, left_out) = (false, false, Vec::new());
+    let measured = Some((accelerator.clone(), whole(budget)));
+    let question = Question { free, held, milliseconds: whole(limit), left_out, measured };
+    let text =
+        serde_json::to_string(&question).map_err(|error| Absence::Crashed { how: error.to_string() })?;
+    let (heard, end) = hear(&mut command(&text), limit);
+    match (heard.measured, end) {
+        (Some(Presence::Found(measured)), _) => Ok(measured),
+        (Some(Presence::Absent(why)), _) | (None, Err(why)) => Err(why),
+        (None, Ok(())) => Err(Absence::Crashed { how: "it said nothing".to_owned() }),
+    }
 }
 
 /// Looks at this machine in a child process. `command` makes the command that passes its argument to [`answer`] and prints
@@ -115,7 +149,7 @@ struct Heard {
 pub fn look(wanted: Wanted, command: impl Fn(&str) -> Command) -> Look {
     let Wanted { limit, free, held } = wanted;
     let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    let mut question = Question { free, held, milliseconds, left_out: Vec::new() };
+    let mut question = Question { free, held, milliseconds, left_out: Vec::new(), measured: None };
     loop {
         let (heard, end) = match serde_json::to_string(&question) {
             Ok(text) => hear(&mut command(&text), limit),
@@ -178,6 +212,10 @@ fn hear(command: &mut Command, limit: Duration) -> (Heard, Result<(), Absence>) 
             Ok(Line::Held(held)) => heard.held = Some(held),
             Ok(Line::Free(free)) => {
                 heard.free = Some(free);
+                break Ok(());
+            }
+            Ok(Line::Measured(measured)) => {
+                heard.measured = Some(measured);
                 break Ok(());
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -245,7 +283,6 @@ pub fn answer(question: &str, out: &mut impl Write) -> io::Result<()> {
         thread::sleep(patience);
         std::process::abort();
     });
-    let machine = Machine::here();
     let out = RefCell::new(out);
     let say = |line: &Line| -> io::Result<()> {
         let text = serde_json::to_string(line).map_err(io::Error::other)?;
@@ -253,6 +290,13 @@ pub fn answer(question: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{MARK}{text}")?;
         out.flush()
     };
+    if let Some((accelerator, budget)) = &question.measured {
+        #[expect(clippy::disallowed_methods, reason = "a measurement is of time")]
+        let clock = Instant::now;
+        let measured = measure_accelerator(accelerator, Duration::from_millis(*budget), &clock);
+        return say(&Line::Measured(measured.into()));
+    }
+    let machine = Machine::here();
     let asked = |probe: Probe| match question.left_out.iter().find(|(out, _)| *out == probe) {
         Some((_, why)) => Err(why.clone()),
         // Who cannot tell what comes next must not do it.

@@ -48,7 +48,7 @@ pub use backend::{GpuBackend, UnknownBackend};
 pub use detect::FreeMemory;
 pub use gpu::read_free;
 pub use kernel::{Machine, MemoryReading};
-pub use measure::{Measured, measure_host};
+pub use measure::{DeviceMeasured, Measured, measure_accelerator, measure_host};
 pub use metrics::{DeviceMetrics, Metrics, ProcessMemory, read_metrics, read_metrics_of, read_processes};
 pub use presence::{Absence, Presence};
 pub use registers::{BadDump, RegisterDump};

@@ -1,4 +1,4 @@
-//! How fast the host reads its memory, by reading it.
+//! How fast the host reads its memory, by reading it, and how fast an accelerator copies in its own.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -6,6 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_units::{Bytes, BytesPerSec};
+
+use crate::{Absence, Accelerator, gpu};
 
 /// What is read by all threads together.
 const BUFFER: u64 = 256 << 20;
@@ -97,6 +99,109 @@ pub fn measure_host(
     (!read.is_zero()).then_some(Measured { rate, read, took, threads, buffer })
 }
 
+/// What is taken of an accelerator's memory at most: both halves are far larger than its caches.
+const MOST_OF_DEVICE: u64 = 256 << 20;
+
+/// With less, a cache would be measured.
+const LEAST_OF_DEVICE: u64 = 64 << 20;
+
+/// Copies between two looks at the clock.
+const COPIES: u32 = 4;
+
+/// The most copies of one measurement.
+const MOST_COPIES: u64 = 1 << 16;
+
+/// No accelerator's memory is faster: 10^15 bytes in a second.
+const MOST_RATE: u64 = 1_000_000_000_000_000;
+
+/// What a measurement of an accelerator found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DeviceMeasured {
+    /// How fast its memory moves bytes: what a copy reads and what it writes count both.
+    pub rate: BytesPerSec,
+    /// How much was read and written.
+    pub moved: Bytes,
+    /// In how long.
+    pub took: Duration,
+    /// How much memory that took on it, given back at the end.
+    pub buffer: Bytes,
+}
+
+/// Copies in an accelerator's memory over and over for at most `budget`, with a piece of 256 MiB or an eighth of what is
+/// free. It goes through the driver: one that hangs hangs the caller, so programs that cannot afford it ask in a child
+/// ([`isolated`](crate::isolated)).
+///
+/// # Errors
+///
+/// Why there is no figure: less than 512 MiB free, a device that is lost or driven by somebody else's driver, a call that is
+/// missing or fails, an answer that cannot be. Nothing stays on the device.
+pub fn measure_accelerator(
+    accelerator: &Accelerator,
+    budget: Duration,
+    now: &dyn Fn() -> Instant,
+) -> Result<DeviceMeasured, Absence> {
+    gpu::measure(accelerator, &Timing { budget, now })
+}
+
+/// For how long is copied, and on whose clock.
+pub(crate) struct Timing<'a> {
+    budget: Duration,
+    now: &'a dyn Fn() -> Instant,
+}
+
+impl std::fmt::Debug for Timing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Timing").field("budget", &self.budget).finish_non_exhaustive()
+    }
+}
+
+#[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "no driver is compiled in that could copy"))]
+impl Timing<'_> {
+    /// How much memory may be taken of what is free.
+    pub(crate) fn buffer(&self, free: Bytes) -> Result<Bytes, Absence> {
+        let share = free.get() / 8;
+        if share < LEAST_OF_DEVICE {
+            let text = format!(
+                "{} are free on it, and a measurement needs {}",
+                free,
+                Bytes::new(LEAST_OF_DEVICE * 8)
+            );
+            return Err(Absence::Told { text });
+        }
+        Ok(Bytes::new(share.min(MOST_OF_DEVICE)))
+    }
+
+    /// Copies of `half` bytes each until the time is up.
+    pub(crate) fn measure(
+        &self,
+        half: Bytes,
+        copy: &dyn Fn() -> Result<(), Absence>,
+        wait: &dyn Fn() -> Result<(), Absence>,
+    ) -> Result<DeviceMeasured, Absence> {
+        // The first copy wakes the device.
+        copy()?;
+        wait()?;
+        let start = (self.now)();
+        let (mut copies, mut took) = (0_u64, Duration::ZERO);
+        while took < self.budget && copies < MOST_COPIES {
+            for _ in 0..COPIES {
+                copy()?;
+            }
+            wait()?;
+            copies += u64::from(COPIES);
+            took = (self.now)().saturating_duration_since(start);
+        }
+        let moved = half.saturating_mul(copies.saturating_mul(2));
+        let rate = u128::from(moved.get()) * 1_000_000_000 / took.as_nanos().max(1);
+        let known = u64::try_from(rate).ok().filter(|rate| (1..=MOST_RATE).contains(rate));
+        let rate = known.map(BytesPerSec::new).ok_or_else(|| {
+            Absence::garbled("cuCtxSynchronize", format_args!("{} copied in {} ns", moved, took.as_nanos()))
+        })?;
+        Ok(DeviceMeasured { rate, moved, took, buffer: half.saturating_mul(2) })
+    }
+}
+
 /// The sum of a block's whole numbers, so that each byte is needed.
 fn sum(block: &[u8]) -> u64 {
     let (numbers, _) = block.as_chunks::<8>();
@@ -138,6 +243,54 @@ mod tests {
         let tight = Some(Bytes::mib(1023));
         assert_eq!(measure_host(1, tight, Duration::from_millis(100), &clock), None);
         assert_eq!(measure_host(1, None, Duration::ZERO, &clock), None);
+    }
+
+    #[test]
+    fn what_was_copied_twice_over_the_time_it_took_is_the_rate() {
+        let clock = ticking();
+        let calls = std::cell::Cell::new((0_u32, 0_u32));
+        let copy = || {
+            calls.set((calls.get().0 + 1, calls.get().1));
+            Ok(())
+        };
+        let wait = || {
+            calls.set((calls.get().0, calls.get().1 + 1));
+            Ok(())
+        };
+        let timing = Timing { budget: Duration::from_millis(10), now: &clock };
+        let measured = timing.measure(Bytes::mib(128), &copy, &wait).unwrap();
+        // One copy to wake it, and four between each of ten looks.
+        assert_eq!(calls.get(), (41, 11));
+        assert_eq!((measured.took, measured.buffer), (Duration::from_millis(10), Bytes::mib(256)));
+        assert_eq!(measured.moved, Bytes::mib(128 * 2 * 40));
+        assert_eq!(measured.rate, BytesPerSec::new(128 * 2 * 40 * (1 << 20) * 100));
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_ends_and_gives_no_rate() {
+        let now = ticking()();
+        let timing = Timing { budget: Duration::from_millis(10), now: &|| now };
+        let why = timing.measure(Bytes::mib(128), &|| Ok(()), &|| Ok(())).unwrap_err();
+        assert!(why.to_string().starts_with("cuCtxSynchronize says '"), "{why}");
+    }
+
+    #[test]
+    fn a_call_that_fails_is_the_answer() {
+        let clock = ticking();
+        let timing = Timing { budget: Duration::from_millis(10), now: &clock };
+        let fails = || Err(Absence::Driver { call: "cuMemcpyDtoD_v2", code: 719 });
+        assert_eq!(timing.measure(Bytes::mib(128), &fails, &|| Ok(())), fails().map(|()| unreachable!()));
+    }
+
+    #[test]
+    fn little_is_taken_of_what_is_free_and_nothing_where_that_is_short() {
+        let clock = ticking();
+        let timing = Timing { budget: Duration::ZERO, now: &clock };
+        assert_eq!(timing.buffer(Bytes::gib(24)), Ok(Bytes::mib(256)));
+        assert_eq!(timing.buffer(Bytes::gib(1)), Ok(Bytes::mib(128)));
+        assert_eq!(timing.buffer(Bytes::mib(512)), Ok(Bytes::mib(64)));
+        let short = timing.buffer(Bytes::mib(511)).unwrap_err().to_string();
+        assert_eq!(short, "0.5 GB are free on it, and a measurement needs 0.5 GB");
     }
 
     #[test]

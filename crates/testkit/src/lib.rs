@@ -4,4 +4,5 @@
 //! reader is tested with its own words.
 
 pub mod gguf;
+pub mod http;
 pub mod safetensors;

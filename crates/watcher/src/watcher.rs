@@ -48,6 +48,8 @@ struct Shared {
     // Somebody wants a look soon.
     soon: Arc<Notify>,
     failures: Announcer<LookError>,
+    /// The number of each look that was good.
+    good: Announcer<u64>,
     state: Mutex<State>,
 }
 
@@ -124,6 +126,7 @@ impl SystemProfileWatcher {
             under_way: tokio::sync::Mutex::new(None),
             soon: Arc::new(Notify::new()),
             failures: Announcer::new(),
+            good: Announcer::new(),
             state: Mutex::new(state),
         };
         Self { shared: Arc::new(shared), interval, patience: interval.max(PATIENCE), hot_plug: false }
@@ -172,6 +175,12 @@ impl SystemProfileWatcher {
     /// Tells a new subscriber when looks begin to fail, and from then on when they do so for another reason.
     pub fn failures(&self) -> Subscription<LookError> {
         self.shared.failures.subscribe()
+    }
+
+    /// Tells a new subscriber of every look from now on that came back with a profile, as its number, also where nothing
+    /// changed; what did was told before.
+    pub fn good_looks(&self) -> Subscription<u64> {
+        self.shared.good.subscribe()
     }
 
     /// Looks once, off the threads of the runtime, and tells what changed; true when there was something to tell.
@@ -294,6 +303,7 @@ impl Shared {
             }
         };
         let woken = state.tell(&told);
+        let number = state.looks.good;
         drop(state);
         // Outside the lock: a waker may run anything.
         woken.into_iter().for_each(Waker::wake);
@@ -302,6 +312,7 @@ impl Shared {
                 tracing::info!("hardware changed: {description}");
             }
         }
+        self.good.tell(&number);
         verdict == Verdict::Tell
     }
 

@@ -21,11 +21,11 @@ pub(super) const REBALANCE_EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArgs {
-    /// A model as `plan` takes it, or a folder with models.
+    /// A model as `plan` takes it (a file, a folder of one model, an address), or a folder with models.
     #[arg(value_name = "MODEL|FOLDER")]
     pub(crate) model: PathBuf,
 
-    /// The machines, as a TOML file; this machine when not given.
+    /// The machines, as a TOML file or as llama-swap tells them (JSON, or its http(s) address); this machine when not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) cluster: Option<PathBuf>,
 

@@ -22,7 +22,7 @@ pub(super) fn run(args: &CheckArgs, flags: &str, cli: &Cli) -> Outcome {
     let words = shlex::split(flags)
         .ok_or_else(|| Failure::Input("--from-flags has a quote that is not closed".to_owned()))?;
     let flags = parse_flags(&words).map_err(Failure::input)?;
-    let model = input::open_model(&args.file)?;
+    let model = input::open_model_telling(&args.file, cli.verbose)?;
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
     let meaning = plimsoll::meaning(&model, &snapshot, &flags).map_err(Failure::input)?;
     let fits = meaning.short_bytes.is_zero();

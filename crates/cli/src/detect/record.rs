@@ -5,7 +5,7 @@ use plimsoll::profile::{Accelerator, Cache, CacheKind, CpuFeatures, Measured};
 use plimsoll::units::{Bytes, BytesPerSec};
 use serde::Serialize;
 
-use super::trouble;
+use super::{Card, trouble};
 use crate::input;
 
 #[derive(Serialize)]
@@ -19,6 +19,8 @@ pub(super) struct Record {
     /// Why what is free on accelerators is not known.
     free_unknown: Option<String>,
     measured: Option<MeasuredRecord>,
+    /// Of each accelerator, where it was asked for.
+    measured_accelerators: Vec<CardRecord>,
 }
 
 #[derive(Serialize)]
@@ -91,7 +93,30 @@ struct MeasuredRecord {
     buffer_bytes: u64,
 }
 
-pub(super) fn record(look: &Look, measured: Option<&Measured>) -> Record {
+#[derive(Serialize)]
+struct CardRecord {
+    id: String,
+    bytes_per_second: Option<u64>,
+    moved_bytes: Option<u64>,
+    microseconds: Option<u128>,
+    buffer_bytes: Option<u64>,
+    /// Why there is no figure.
+    not_measured: Option<String>,
+}
+
+fn card(card: &Card<'_>) -> CardRecord {
+    let measured = card.measured.as_ref().ok();
+    CardRecord {
+        id: card.accelerator.id.clone(),
+        bytes_per_second: measured.map(|m| m.rate.get()),
+        moved_bytes: measured.map(|m| m.moved.get()),
+        microseconds: measured.map(|m| m.took.as_micros()),
+        buffer_bytes: measured.map(|m| m.buffer.get()),
+        not_measured: card.measured.as_ref().err().map(ToString::to_string),
+    }
+}
+
+pub(super) fn record(look: &Look, measured: Option<&Measured>, cards: &[Card<'_>]) -> Record {
     let profile = &look.profile;
     let memory = profile.memory.as_result().ok();
     Record {
@@ -122,6 +147,7 @@ pub(super) fn record(look: &Look, measured: Option<&Measured>) -> Record {
             threads: m.threads,
             buffer_bytes: m.buffer.get(),
         }),
+        measured_accelerators: cards.iter().map(card).collect(),
     }
 }
 

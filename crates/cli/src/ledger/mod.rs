@@ -200,7 +200,7 @@ impl NeedsArgs {
             return Err(nothing(role));
         }
         let spec = match &self.model {
-            Some(path) => spec.with_model(path.to_string_lossy()),
+            Some(path) => spec.with_model(input::shown(path).to_string_lossy()),
             None => spec,
         };
         Ok(needing(spec, pool, weights, rest))

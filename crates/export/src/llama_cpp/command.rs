@@ -168,7 +168,10 @@ pub fn command(
         }
     }
 
-    let mut words: Vec<String> = vec!["llama-server".into(), "-m".into(), model.path.to_owned()];
+    // The engine fetches what is on a server itself, all parts of it.
+    let is_remote = ["http://", "https://"].iter().any(|scheme| model.path.starts_with(scheme));
+    let named_by = if is_remote { "-mu" } else { "-m" };
+    let mut words: Vec<String> = vec!["llama-server".into(), named_by.into(), model.path.to_owned()];
     let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
     flag("-c", model.context.total.to_string());
     flag("-np", request.parallel.to_string());

@@ -99,9 +99,11 @@ fn is_flag(word: &str) -> bool {
 
 /// Whether one of the flags below needs a value.
 fn takes_value(flag: &str) -> bool {
-    const WITH_VALUE: [&str; 38] = [
+    const WITH_VALUE: [&str; 40] = [
         "-m",
         "--model",
+        "-mu",
+        "--model-url",
         "-c",
         "--ctx-size",
         "-np",
@@ -173,7 +175,7 @@ fn valued(
     let request = &mut flags.request;
     match flag {
         // The file is named beside the flags.
-        "-m" | "--model" => {}
+        "-m" | "--model" | "-mu" | "--model-url" => {}
         "-fit" | "--fit" => flags.fit = value != "off",
         "-c" | "--ctx-size" => {
             let cells: u64 = value.parse().map_err(|_| wrong("it takes a number of cells"))?;

@@ -157,12 +157,13 @@ impl PlanFile {
         })
     }
 
-    /// The model file that the engine's command line names.
+    /// The model file, or its address, that the engine's command line names.
     pub fn model_path(&self) -> Option<String> {
         if let Some(path) = &self.model.path {
             return Some(path.clone());
         }
-        self.engine_words().into_iter().skip_while(|word| word != "-m").nth(1)
+        let words = self.engine_words().into_iter();
+        words.skip_while(|word| !matches!(word.as_str(), "-m" | "-mu")).nth(1)
     }
 
     /// The words of the engine's command line; none where the plan has no such line.

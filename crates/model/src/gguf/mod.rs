@@ -35,6 +35,9 @@ use std::path::Path;
 
 pub use error::{GgufError, Problem};
 
+#[cfg(feature = "http")]
+use crate::files::Files;
+use crate::files::OnDisk;
 use crate::header::GgufHeader;
 
 /// Reads the header of the model in `path`; of a split model, `path` may be any of its parts and all are read.
@@ -47,7 +50,13 @@ use crate::header::GgufHeader;
 /// A part that is missing or does not belong, a file that ends within its header, or a header that cannot be: see
 /// [`GgufError`] and [`Problem`].
 pub fn read_gguf(path: &Path) -> Result<GgufHeader, GgufError> {
-    shards::read(path)
+    shards::read(&OnDisk, path)
+}
+
+/// The same of files from elsewhere.
+#[cfg(feature = "http")]
+pub(crate) fn read_gguf_of(files: &dyn Files, path: &Path) -> Result<GgufHeader, GgufError> {
+    shards::read(files, path)
 }
 
 /// Reads the header of one file of `len` bytes from anything that can be read. `file` is what errors call it. No other

@@ -1,7 +1,6 @@
 //! The parts of a split model: found by name, checked by what they say of themselves.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use plimsoll_units::Bytes;
 use super::error::GgufError;
 use super::parse::{self, Part, Table};
 use super::source::Source;
+use crate::files::Files;
 use crate::header::{GgufHeader, Value};
 
 /// How the name of a part ends: `-00001-of-00003.gguf`.
@@ -45,20 +45,16 @@ fn number_behind<'a>(text: &'a str, mark: &str) -> Option<(&'a str, u64)> {
 }
 
 /// Reads the header of one file and adds its tensors to `table`.
-fn read_part(path: &Path, table: &mut Table) -> Result<Part, GgufError> {
-    let open = |source| GgufError::Open { file: path.to_owned(), source };
-    let about = std::fs::metadata(path).map_err(open)?;
-    if !about.is_file() {
-        return Err(GgufError::NotAFile { file: path.to_owned() });
-    }
-    let file = File::open(path).map_err(open)?;
-    parse::part(&mut Source::new(file, about.len()), table).map_err(|fault| fault.in_file(path))
+fn read_part(files: &dyn Files, path: &Path, table: &mut Table) -> Result<Part, GgufError> {
+    let opened = files.open(path).map_err(|source| GgufError::Open { file: path.to_owned(), source })?;
+    let (file, len) = opened.ok_or_else(|| GgufError::NotAFile { file: path.to_owned() })?;
+    parse::part(&mut Source::new(file, len), table).map_err(|fault| fault.in_file(path))
 }
 
 /// Reads `path` and, where it is one of several parts, all the others.
-pub(super) fn read(path: &Path) -> Result<GgufHeader, GgufError> {
+pub(super) fn read(files: &dyn Files, path: &Path) -> Result<GgufHeader, GgufError> {
     let mut table = Table::default();
-    let part = read_part(path, &mut table)?;
+    let part = read_part(files, path, &mut table)?;
     let name = PartName::of(path).filter(|name| name.parts > 1 || part.metadata.contains_key("split.count"));
     let parts = count(&part.metadata, path, "split.count")?;
     let Some(name) = name else {
@@ -71,12 +67,14 @@ pub(super) fn read(path: &Path) -> Result<GgufHeader, GgufError> {
         let expected = format!("1 to {}", name.parts);
         return Err(disagrees(path, "the number of the part in the name", name.part, expected));
     }
-    // The parts are read in their order, so the one at hand is read again in its turn.
-    drop(part);
-    let mut all = Parts::default();
-    let mut table = Table::default();
+    let mut all = Parts::new(files);
+    // The parts are read in their order. The first one has the vocabulary, which is not read twice; another one at hand is.
+    let mut at_hand = (name.part == 1).then_some(part);
+    if at_hand.is_none() {
+        table = Table::default();
+    }
     for part in 1..=name.parts {
-        all.add(path, &name, part, &mut table)?;
+        all.add(path, &name, (part, at_hand.take()), &mut table)?;
     }
     let tensors = table.tensors.len() as u64;
     for (file, total) in &all.totals {
@@ -84,32 +82,49 @@ pub(super) fn read(path: &Path) -> Result<GgufHeader, GgufError> {
             return Err(disagrees(file, "split.tensors.count", total, tensors));
         }
     }
-    let files: Vec<(usize, &Path)> = all.files.iter().map(|(begin, file)| (*begin, file.as_path())).collect();
+    let files: Vec<(usize, &Path)> = all.read.iter().map(|(begin, file)| (*begin, file.as_path())).collect();
     finish(table, all.metadata, all.missing_bytes, &files)
 }
 
 /// What was gathered from the parts so far, beside their tensors.
-#[derive(Default)]
-struct Parts {
+struct Parts<'a> {
+    /// Where they come from.
+    files: &'a dyn Files,
     /// The facts of part 1; the others only repeat those of the split.
     metadata: BTreeMap<String, Value>,
     missing_bytes: Bytes,
     /// Each file with the index of its first tensor.
-    files: Vec<(usize, PathBuf)>,
+    read: Vec<(usize, PathBuf)>,
     /// The total number of tensors that a part speaks of.
     totals: Vec<(PathBuf, u64)>,
 }
 
-impl Parts {
-    fn add(&mut self, path: &Path, name: &PartName, part: u64, table: &mut Table) -> Result<(), GgufError> {
+impl<'a> Parts<'a> {
+    fn new(files: &'a dyn Files) -> Self {
+        let (metadata, read, totals) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { files, metadata, missing_bytes: Bytes::ZERO, read, totals }
+    }
+
+    /// Takes in one part, which is read unless it is at hand with its tensors in the table.
+    fn add(
+        &mut self,
+        path: &Path,
+        name: &PartName,
+        (part, at_hand): (u64, Option<Part>),
+        table: &mut Table,
+    ) -> Result<(), GgufError> {
         let file = name.sibling(path, part);
-        self.files.push((table.tensors.len(), file.clone()));
-        let read = read_part(&file, table).map_err(|error| match error {
-            GgufError::Open { file: missing, source } if source.kind() == io::ErrorKind::NotFound => {
-                GgufError::MissingPart { file: path.to_owned(), part, parts: name.parts, missing }
-            }
-            other => other,
-        })?;
+        let begin = if at_hand.is_some() { 0 } else { table.tensors.len() };
+        self.read.push((begin, file.clone()));
+        let read = match at_hand {
+            Some(read) => read,
+            None => read_part(self.files, &file, table).map_err(|error| match error {
+                GgufError::Open { file: missing, source } if source.kind() == io::ErrorKind::NotFound => {
+                    GgufError::MissingPart { file: path.to_owned(), part, parts: name.parts, missing }
+                }
+                other => other,
+            })?,
+        };
         let expect = |key, expected| match count(&read.metadata, &file, key)? {
             Some(found) if found == expected => Ok(()),
             Some(found) => Err(disagrees(&file, key, found, expected)),

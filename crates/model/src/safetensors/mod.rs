@@ -22,7 +22,6 @@ mod header;
 mod index;
 mod json;
 
-use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -31,6 +30,7 @@ use serde_json::Value;
 
 pub use error::{Problem, SafetensorsError, Warning};
 
+use crate::files::{Files, OnDisk, Opened};
 use crate::header::{Tensor, shown};
 use crate::tensor::TensorType;
 use header::Table;
@@ -64,22 +64,31 @@ pub struct Checkpoint {
 ///
 /// A file that is missing or ends within its header, or a header or an index that cannot be: see [`SafetensorsError`].
 pub fn read_safetensors(path: &Path) -> Result<Checkpoint, SafetensorsError> {
-    let about = fs::metadata(path).map_err(|source| unreadable(path, source))?;
-    if about.is_dir() {
+    read_safetensors_of(&OnDisk, path)
+}
+
+/// The same of files from elsewhere.
+pub(crate) fn read_safetensors_of(files: &dyn Files, path: &Path) -> Result<Checkpoint, SafetensorsError> {
+    if files.is_folder(path).map_err(|source| unreadable(path, source))? {
         let (index, single) = (path.join(INDEX), path.join(SINGLE));
-        return match (index.is_file(), single.is_file()) {
-            (true, _) => read_index(&index, None),
-            (false, true) => read_single(&single),
-            (false, false) => Err(SafetensorsError::NoCheckpoint { folder: path.to_owned() }),
+        if let Some(opened) = there(open_text(files, &index))? {
+            return read_index(files, &index, opened, None);
+        }
+        return match there(open(files, &single))? {
+            Some(opened) => read_single(files, &single, opened),
+            None => Err(SafetensorsError::NoCheckpoint { folder: path.to_owned() }),
         };
     }
     if path.extension().is_some_and(|extension| extension == "json") {
-        return read_index(path, None);
+        return read_index(files, path, open_text(files, path)?, None);
     }
-    let Some((name, parts)) = name_of_one_of_several(path) else { return read_single(path) };
+    let Some((name, parts)) = name_of_one_of_several(path) else {
+        return read_single(files, path, open(files, path)?);
+    };
     let index = path.with_file_name(INDEX);
     let lonely = || SafetensorsError::NoIndex { file: path.to_owned(), parts };
-    if index.is_file() { read_index(&index, Some((name, &lonely))) } else { Err(lonely()) }
+    let opened = there(open_text(files, &index))?.ok_or_else(lonely)?;
+    read_index(files, &index, opened, Some((name, &lonely)))
 }
 
 /// Reads the header of one file of `len` bytes from anything that can be read. `file` is what errors call it.
@@ -111,27 +120,50 @@ fn name_of_one_of_several(path: &Path) -> Option<(&str, u32)> {
     number(parts).filter(|&parts| parts > 1).map(|parts| (name, parts))
 }
 
-fn open(path: &Path) -> Result<(File, u64), SafetensorsError> {
-    let about = fs::metadata(path).map_err(|source| unreadable(path, source))?;
-    if !about.is_file() {
-        return Err(SafetensorsError::NotAFile { file: path.to_owned() });
-    }
-    let file = File::open(path).map_err(|source| unreadable(path, source))?;
-    Ok((file, about.len()))
+fn opened<'a>(path: &Path, opened: io::Result<Option<Opened<'a>>>) -> Result<Opened<'a>, SafetensorsError> {
+    let opened = opened.map_err(|source| unreadable(path, source))?;
+    opened.ok_or_else(|| SafetensorsError::NotAFile { file: path.to_owned() })
 }
 
-fn read_single(path: &Path) -> Result<Checkpoint, SafetensorsError> {
-    let (file, len) = open(path)?;
+/// Opens a file of which the header is read.
+fn open<'a>(files: &'a dyn Files, path: &Path) -> Result<Opened<'a>, SafetensorsError> {
+    opened(path, files.open(path))
+}
+
+/// Opens an index.
+fn open_text<'a>(files: &'a dyn Files, path: &Path) -> Result<Opened<'a>, SafetensorsError> {
+    opened(path, files.open_text(path, header::LONGEST_HEADER))
+}
+
+/// Nothing where there is no such file.
+fn there(opened: Result<Opened<'_>, SafetensorsError>) -> Result<Option<Opened<'_>>, SafetensorsError> {
+    match opened {
+        Ok(opened) => Ok(Some(opened)),
+        Err(SafetensorsError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(SafetensorsError::NotAFile { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_single(
+    files: &dyn Files,
+    path: &Path,
+    (file, len): Opened<'_>,
+) -> Result<Checkpoint, SafetensorsError> {
     let checkpoint = read_safetensors_from(file, len, path)?;
-    Ok(Checkpoint { config: config_beside(path)?, ..checkpoint })
+    Ok(Checkpoint { config: config_beside(files, path)?, ..checkpoint })
 }
 
 /// Says that a file is not one of the checkpoint's.
 type Lonely<'a> = &'a dyn Fn() -> SafetensorsError;
 
 /// Reads all files that an index names; `wanted` has to be one of them.
-fn read_index(path: &Path, wanted: Option<(&str, Lonely<'_>)>) -> Result<Checkpoint, SafetensorsError> {
-    let (file, len) = open(path)?;
+fn read_index(
+    source: &dyn Files,
+    path: &Path,
+    (file, len): Opened<'_>,
+    wanted: Option<(&str, Lonely<'_>)>,
+) -> Result<Checkpoint, SafetensorsError> {
     let mut index = index::read(file, len, path)?;
     if let Some((name, lonely)) = wanted
         && !index.files.iter().any(|file| file == name)
@@ -148,7 +180,7 @@ fn read_index(path: &Path, wanted: Option<(&str, Lonely<'_>)>) -> Result<Checkpo
     for (number, name) in names.iter().enumerate() {
         let begin = table.tensors.len();
         let at = path.with_file_name(name);
-        let (file, len) = open(&at).map_err(|error| match error {
+        let (file, len) = open(source, &at).map_err(|error| match error {
             SafetensorsError::Read { file: missing, source } if source.kind() == io::ErrorKind::NotFound => {
                 SafetensorsError::MissingFile { index: path.to_owned(), missing }
             }
@@ -177,7 +209,7 @@ fn read_index(path: &Path, wanted: Option<(&str, Lonely<'_>)>) -> Result<Checkpo
     if let Some(declared) = index.total.map(Bytes::new).filter(|&declared| declared != found) {
         warnings.push(Warning::TotalSize { file: path.to_owned(), declared, found });
     }
-    Ok(Checkpoint { config: config_beside(path)?, warnings, ..checkpoint })
+    Ok(Checkpoint { config: config_beside(source, path)?, warnings, ..checkpoint })
 }
 
 /// Refuses tensors that stand twice and sorts them. Each file comes with the index of its first tensor.
@@ -205,9 +237,9 @@ fn finish(
 }
 
 /// `config.json` in the folder of `path`.
-fn config_beside(path: &Path) -> Result<Option<Value>, SafetensorsError> {
+fn config_beside(files: &dyn Files, path: &Path) -> Result<Option<Value>, SafetensorsError> {
     let path = path.with_file_name("config.json");
-    let (file, found) = match open(&path) {
+    let (file, found) = match opened(&path, files.open_text(&path, LONGEST_CONFIG)) {
         Ok(opened) => opened,
         Err(SafetensorsError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Ok(None);

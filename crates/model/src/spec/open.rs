@@ -76,26 +76,69 @@ enum Form {
 /// A path that cannot be read, is in no known form, or holds no model.
 pub fn open(path: &Path) -> Result<ModelSpec, OpenError> {
     let form = form_of(path)?;
-    let unknown = || OpenError::UnknownForm { path: path.to_owned() };
-    match form.ok_or_else(unknown)? {
+    match form.ok_or_else(|| OpenError::UnknownForm { path: path.to_owned() })? {
         #[cfg(feature = "gguf")]
-        Form::Gguf => {
-            let header = crate::gguf::read_gguf(path)?;
-            let spec = ModelSpec::from_gguf(&header).map_err(|source| not_a_model(path, source))?;
-            let is_named = header.metadata.contains_key("general.name");
-            Ok(if is_named { spec } else { spec.with_name(name_of(path)) })
-        }
+        Form::Gguf => from_gguf(&crate::gguf::read_gguf(path)?, path),
         #[cfg(feature = "safetensors")]
-        Form::Checkpoint => {
-            let checkpoint = crate::safetensors::read_safetensors(path)?;
-            let name = name_of(path);
-            ModelSpec::from_checkpoint(&name, &checkpoint).map_err(|source| not_a_model(path, source))
-        }
+        Form::Checkpoint => from_checkpoint(&crate::safetensors::read_safetensors(path)?, path),
         #[cfg(feature = "list")]
         Form::List => Ok(ModelSpec::from_list(&crate::list::read_list(path)?)),
         #[cfg(not(all(feature = "gguf", feature = "safetensors", feature = "list")))]
+        _ => Err(OpenError::UnknownForm { path: path.to_owned() }),
+    }
+}
+
+/// Opens a model on a server: a GGUF (any of its parts, all are read), a safetensors file or index, or an address that ends
+/// in `/` with one of both below it, all with the `config.json` beside them.
+///
+/// Nothing but headers is read. Errors and the model's name show the address without name, password and query.
+///
+/// # Errors
+///
+/// As [`open`]; what a server can get wrong is an [`HttpError`](crate::http::HttpError) among their sources.
+#[cfg(feature = "http")]
+pub fn open_url(url: &crate::http::Url, client: &crate::http::Client) -> Result<ModelSpec, OpenError> {
+    use std::io::Read;
+
+    use crate::files::Files;
+
+    let files = crate::http::OnServer { client, url };
+    let path = url.shown_path();
+    let unreadable = |source| OpenError::Read { path: path.clone(), source };
+    let unknown = || OpenError::UnknownForm { path: path.clone() };
+    let form = match form_by_name(&path) {
+        _ if files.is_folder(&path).map_err(unreadable)? => Form::Checkpoint,
+        Some(form) => form,
+        // Stores that call files by their digest have no endings.
+        None => {
+            let opened = files.open(&path).map_err(unreadable)?;
+            let mut begin = Vec::new();
+            if let Some((file, _)) = opened {
+                file.take(4).read_to_end(&mut begin).map_err(unreadable)?;
+            }
+            if begin == b"GGUF" { Form::Gguf } else { return Err(unknown()) }
+        }
+    };
+    match form {
+        #[cfg(feature = "gguf")]
+        Form::Gguf => from_gguf(&crate::gguf::read_gguf_of(&files, &path)?, &path),
+        #[cfg(feature = "safetensors")]
+        Form::Checkpoint => from_checkpoint(&crate::safetensors::read_safetensors_of(&files, &path)?, &path),
         _ => Err(unknown()),
     }
+}
+
+#[cfg(feature = "gguf")]
+fn from_gguf(header: &crate::GgufHeader, path: &Path) -> Result<ModelSpec, OpenError> {
+    let spec = ModelSpec::from_gguf(header).map_err(|source| not_a_model(path, source))?;
+    let is_named = header.metadata.contains_key("general.name");
+    Ok(if is_named { spec } else { spec.with_name(name_of(path)) })
+}
+
+#[cfg(feature = "safetensors")]
+fn from_checkpoint(checkpoint: &crate::safetensors::Checkpoint, path: &Path) -> Result<ModelSpec, OpenError> {
+    let name = name_of(path);
+    ModelSpec::from_checkpoint(&name, checkpoint).map_err(|source| not_a_model(path, source))
 }
 
 #[cfg(any(feature = "gguf", feature = "safetensors"))]
@@ -112,15 +155,18 @@ fn form_of(path: &Path) -> Result<Option<Form>, OpenError> {
     if begins_with_magic(path).map_err(unreadable)? {
         return Ok(Some(Form::Gguf));
     }
+    Ok(form_by_name(path))
+}
+
+fn form_by_name(path: &Path) -> Option<Form> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
-    let form = match name.rsplit_once('.').map(|(_, extension)| extension) {
+    match name.rsplit_once('.').map(|(_, extension)| extension) {
         Some("gguf") => Some(Form::Gguf),
         Some("safetensors") => Some(Form::Checkpoint),
         Some("json") if name.ends_with(".safetensors.index.json") => Some(Form::Checkpoint),
         Some("toml" | "json") => Some(Form::List),
         _ => None,
-    };
-    Ok(form)
+    }
 }
 
 fn begins_with_magic(path: &Path) -> std::io::Result<bool> {

@@ -73,24 +73,32 @@ impl Shared {
         tune(&self.balancer, profile);
         let (workers, acceleration) = (profile.recommended_workers(), profile.acceleration_mode());
         self.tell(&StackEvent::Tuned { workers, acceleration });
-        self.follow(&mut state, profile);
+        self.follow(&mut state, profile, false);
     }
 
     /// Looks at what is free, and takes that in.
     pub(super) fn refresh(&self) {
         let mut state = self.lock();
         if let Some(profile) = state.profile.clone() {
-            self.follow(&mut state, &profile);
+            self.follow(&mut state, &profile, false);
         }
     }
 
-    fn follow(&self, state: &mut State, profile: &SystemProfile) {
+    /// Takes in what is free after a look that showed nothing new. What only wobbles is left as it was.
+    pub(super) fn looked(&self) {
+        let mut state = self.lock();
+        if let Some(profile) = state.profile.clone() {
+            self.follow(&mut state, &profile, true);
+        }
+    }
+
+    fn follow(&self, state: &mut State, profile: &SystemProfile, settle: bool) {
         let free = (self.free)(profile);
         let machine = this_machine(self.id.clone(), profile, &free);
         for node in machine.nodes {
             state.pools.extend(node.pools.iter().map(|pool| pool.id.clone()));
             self.budgets(state, &node).unwrap_or_else(|error| self.fail(error));
-            self.node(state, node).unwrap_or_else(|error| self.fail(error));
+            self.node(state, node, settle).unwrap_or_else(|error| self.fail(error));
         }
         self.audit(state);
     }
@@ -110,8 +118,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Brings the node in the cluster to what the machine is, has free, and holds of the plan in force.
-    fn node(&self, state: &State, mut node: Node) -> Result<(), StackError> {
+    /// Brings the node in the cluster to what the machine is, has free, and holds of the plan in force, and notes that it was
+    /// heard of.
+    fn node(&self, state: &State, mut node: Node, settle: bool) -> Result<(), StackError> {
         let cluster = self.balancer.cluster();
         let snapshot = cluster.snapshot();
         // One node runs the engine; where another does, this one does not.
@@ -120,6 +129,9 @@ impl Shared {
         if !snapshot.node(&node.id).is_some_and(|known| alike(known, &node)) {
             let event = cluster.register_node(node.clone(), Identity::default())?;
             self.tell(&StackEvent::Node(event));
+        }
+        if let Some(known) = snapshot.node(&node.id).filter(|_| settle) {
+            settled(&mut node, known);
         }
         let at = Moment::after_start(self.begun.elapsed());
         cluster.update_metrics(&node.id, |metrics| {
@@ -134,7 +146,11 @@ impl Shared {
                 metrics.record_held(&pool.id, ours.min(taken))?;
             }
             Ok::<(), StackError>(())
-        })?
+        })??;
+        if let Some(event) = cluster.heartbeat(&node.id, at)? {
+            self.tell(&StackEvent::Node(event));
+        }
+        Ok(())
     }
 
     /// Audits the plan in force against the cluster as it is, and tells how it stands where that has changed.
@@ -184,6 +200,20 @@ fn held(planned: &Planned, node: &Node) -> BTreeMap<PoolId, Bytes> {
         }
     }
     held
+}
+
+/// What is free moves a little all the time, and a plan that is made meanwhile must not be out of date for that: up to a
+/// sixty-fourth of a pool more than is known stays what is known. Less is always taken in.
+fn settled(node: &mut Node, known: &Node) {
+    for pool in &mut node.pools {
+        let shown =
+            known.pool(&pool.id).filter(|known| known.total == pool.total).and_then(|known| known.free);
+        if let (Some(shown), Some(free)) = (shown, pool.free)
+            && free.checked_sub(shown).is_some_and(|more| more.get() <= pool.total.get() / 64)
+        {
+            pool.free = Some(shown);
+        }
+    }
 }
 
 /// Whether two nodes are the same but for what is measured of them and how they answer.

@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "calls into a foreign library")]
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys;
@@ -82,6 +82,30 @@ calls! {
         cuCtxPopCurrent_v2: fn(*mut *mut c_void),
         cuMemGetInfo_v2: fn(*mut usize, *mut usize),
     }
+}
+
+calls! {
+    /// What tells how fast a device's memory is. These make a context and take memory on the device.
+    Copying {
+        cuDevicePrimaryCtxRetain: fn(*mut *mut c_void, c_int),
+        cuDevicePrimaryCtxRelease_v2: fn(c_int),
+        cuCtxPushCurrent_v2: fn(*mut c_void),
+        cuCtxPopCurrent_v2: fn(*mut *mut c_void),
+        cuMemGetInfo_v2: fn(*mut usize, *mut usize),
+        cuMemAlloc_v2: fn(*mut u64, usize),
+        cuMemFree_v2: fn(u64),
+        cuMemsetD8_v2: fn(u64, c_uchar, usize),
+        cuMemcpyDtoD_v2: fn(u64, u64, usize),
+        cuCtxSynchronize: fn(),
+    }
+}
+
+/// A piece of a device's memory, made of two halves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    calls: &'a Copying,
+    begin: u64,
+    half: usize,
 }
 
 /// Zero is success.
@@ -174,5 +198,92 @@ impl Metering {
         let pop = answer("cuCtxPopCurrent_v2", unsafe { (self.cuCtxPopCurrent_v2)(&raw mut popped) });
         read?;
         pop.map(|()| (free, total))
+    }
+}
+
+impl Copying {
+    /// Lets `work` copy within a piece of a device's memory, of as many bytes as `size` makes of what is free. The piece and
+    /// the context are given back whatever happens.
+    pub(super) fn with_piece<T>(
+        &self,
+        device: c_int,
+        size: impl FnOnce(usize) -> Result<usize, Absence>,
+        work: impl FnOnce(&Piece<'_>) -> Result<T, Absence>,
+    ) -> Result<T, Absence> {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: one pointer is written; the driver has been started and the handle came from it.
+        answer("cuDevicePrimaryCtxRetain", unsafe {
+            (self.cuDevicePrimaryCtxRetain)(&raw mut context, device)
+        })?;
+        let done = self.in_context(context, size, work);
+        // SAFETY: the context was retained above and is no longer current.
+        let released =
+            answer("cuDevicePrimaryCtxRelease_v2", unsafe { (self.cuDevicePrimaryCtxRelease_v2)(device) });
+        let done = done?;
+        released.map(|()| done)
+    }
+
+    fn in_context<T>(
+        &self,
+        context: *mut c_void,
+        size: impl FnOnce(usize) -> Result<usize, Absence>,
+        work: impl FnOnce(&Piece<'_>) -> Result<T, Absence>,
+    ) -> Result<T, Absence> {
+        // SAFETY: the context is alive until the caller gives it back.
+        answer("cuCtxPushCurrent_v2", unsafe { (self.cuCtxPushCurrent_v2)(context) })?;
+        let done = self.in_memory(size, work);
+        let mut popped = std::ptr::null_mut();
+        // SAFETY: one pointer is written; the context was pushed above.
+        let pop = answer("cuCtxPopCurrent_v2", unsafe { (self.cuCtxPopCurrent_v2)(&raw mut popped) });
+        let done = done?;
+        pop.map(|()| done)
+    }
+
+    /// A context is current.
+    fn in_memory<T>(
+        &self,
+        size: impl FnOnce(usize) -> Result<usize, Absence>,
+        work: impl FnOnce(&Piece<'_>) -> Result<T, Absence>,
+    ) -> Result<T, Absence> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: two size_t are written; a context is current.
+        answer("cuMemGetInfo_v2", unsafe { (self.cuMemGetInfo_v2)(&raw mut free, &raw mut total) })?;
+        if free > total {
+            return Err(Absence::garbled("cuMemGetInfo_v2", free));
+        }
+        let half = size(free)? / 2;
+        let whole = half * 2;
+        let mut begin = 0;
+        // SAFETY: one device pointer is written; a context is current.
+        answer("cuMemAlloc_v2", unsafe { (self.cuMemAlloc_v2)(&raw mut begin, whole) })?;
+        // Not zeros: a device may keep those apart from what holds something.
+        // SAFETY: the device writes to itself, within what was allocated.
+        let filled = answer("cuMemsetD8_v2", unsafe { (self.cuMemsetD8_v2)(begin, 0x5a, whole) });
+        let piece = Piece { calls: self, begin, half };
+        let done = filled.and_then(|()| piece.wait()).and_then(|()| work(&piece));
+        // SAFETY: allocated above, once; the call waits for what still uses it.
+        let freed = answer("cuMemFree_v2", unsafe { (self.cuMemFree_v2)(begin) });
+        let done = done?;
+        freed.map(|()| done)
+    }
+}
+
+impl Piece<'_> {
+    /// How much one copy reads, and as much it writes.
+    pub(super) fn half(&self) -> usize {
+        self.half
+    }
+
+    /// Copies one half to the other. The copy may still be going when this returns.
+    pub(super) fn copy(&self) -> Result<(), Absence> {
+        let to = self.begin.saturating_add(u64::try_from(self.half).unwrap_or(0));
+        // SAFETY: both halves lie in what was allocated and do not overlap; the context is current on this thread.
+        answer("cuMemcpyDtoD_v2", unsafe { (self.calls.cuMemcpyDtoD_v2)(to, self.begin, self.half) })
+    }
+
+    /// Waits for all copies.
+    pub(super) fn wait(&self) -> Result<(), Absence> {
+        // SAFETY: a context is current on this thread.
+        answer("cuCtxSynchronize", unsafe { (self.calls.cuCtxSynchronize)() })
     }
 }

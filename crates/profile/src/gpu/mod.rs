@@ -29,6 +29,7 @@ mod nvidia {
 
     use plimsoll_units::Bytes;
 
+    use crate::measure::{DeviceMeasured, Timing};
     use crate::{Absence, Accelerator};
 
     pub(super) fn accelerators() -> Result<Vec<Accelerator>, Absence> {
@@ -36,6 +37,10 @@ mod nvidia {
     }
 
     pub(super) fn free(_accelerator: &Accelerator) -> Result<Bytes, Absence> {
+        Err(Absence::NotCompiled { feature: "cuda" })
+    }
+
+    pub(super) fn measure(_: &Accelerator, _: &Timing<'_>) -> Result<DeviceMeasured, Absence> {
         Err(Absence::NotCompiled { feature: "cuda" })
     }
 }
@@ -98,6 +103,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_units::Bytes;
 
+use crate::measure::{DeviceMeasured, Timing};
 use crate::{
     Absence, Accelerator, AcceleratorKind, DeviceMetrics, GpuBackend, Health, Machine, Presence, Probe,
     ProcessMemory, SystemProfile,
@@ -230,6 +236,17 @@ fn bounded(told: DeviceMetrics, accelerator: &Accelerator) -> DeviceMetrics {
         (free, _) => free,
     };
     DeviceMetrics { free, ..told }
+}
+
+/// How fast an accelerator's memory is.
+pub(crate) fn measure(accelerator: &Accelerator, timing: &Timing<'_>) -> Result<DeviceMeasured, Absence> {
+    match (&accelerator.health, accelerator.backend) {
+        (Health::Unhealthy(why), _) => Err(why.clone()),
+        (Health::Healthy, GpuBackend::Cuda) => nvidia::measure(accelerator, timing),
+        (Health::Healthy, _) => {
+            Err(Absence::Told { text: "only NVIDIA's driver can be asked to copy".to_owned() })
+        }
+    }
 }
 
 /// Who holds memory on NVIDIA's devices.

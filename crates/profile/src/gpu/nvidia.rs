@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use plimsoll_units::Bytes;
 
 use super::bounds::{self, MOST_DEVICES};
-use super::cuda::{Attribute, Listing, Metering};
+use super::cuda::{Attribute, Copying, Listing, Metering, Piece};
+use crate::measure::{DeviceMeasured, Timing};
 use crate::{Absence, Accelerator, AcceleratorKind, GpuBackend, Health, MemoryLayout};
 
 /// The answer of `cuInit` where there is a driver and no device.
@@ -111,7 +112,8 @@ fn total(driver: &Listing, device: c_int) -> Result<Bytes, Absence> {
     known.ok_or_else(|| Absence::garbled("cuDeviceTotalMem_v2", total))
 }
 
-pub(super) fn free(accelerator: &Accelerator) -> Result<Bytes, Absence> {
+/// The handle of an accelerator, with what it is now, or why it is no longer the one that was seen.
+fn again(accelerator: &Accelerator) -> Result<(Listing, c_int, Accelerator), Absence> {
     let driver = start()?;
     let ordinal = c_int::try_from(accelerator.ordinal).map_err(|_| Absence::NoDevice)?;
     let now = self::accelerator(&driver, accelerator.ordinal);
@@ -126,10 +128,30 @@ pub(super) fn free(accelerator: &Accelerator) -> Result<Bytes, Absence> {
     if is_other {
         return Err(Absence::Moved { expected: accelerator.id.clone(), found: now.id });
     }
-    let (free, _) = Metering::load()?.memory(driver.device(ordinal)?)?;
+    let device = driver.device(ordinal)?;
+    Ok((driver, device, now))
+}
+
+pub(super) fn free(accelerator: &Accelerator) -> Result<Bytes, Absence> {
+    let (_, device, now) = again(accelerator)?;
+    let (free, _) = Metering::load()?.memory(device)?;
     // The context's view of the total may be a little less than the device's.
     match u64::try_from(free).ok().map(Bytes::new) {
         Some(bytes) if now.total.is_some_and(|total| bytes <= total) => Ok(bytes),
         _ => Err(Absence::garbled("cuMemGetInfo_v2", free)),
     }
+}
+
+/// Copies on the device for as long as `timing` lets it.
+pub(super) fn measure(accelerator: &Accelerator, timing: &Timing<'_>) -> Result<DeviceMeasured, Absence> {
+    let (_, device, _) = again(accelerator)?;
+    let size = |free| {
+        let free = u64::try_from(free).map_or(Bytes::MAX, Bytes::new);
+        let size = timing.buffer(free)?;
+        usize::try_from(size.get()).map_err(|_| Absence::garbled("cuMemGetInfo_v2", size))
+    };
+    Copying::load()?.with_piece(device, size, |piece: &Piece<'_>| {
+        let half = u64::try_from(piece.half()).map_or(Bytes::ZERO, Bytes::new);
+        timing.measure(half, &|| piece.copy(), &|| piece.wait())
+    })
 }

@@ -8,6 +8,7 @@ mod bundle;
 mod cuda;
 mod fixtures;
 mod isolated;
+mod measuring;
 mod nvml;
 #[path = "../support/shown.rs"]
 mod shown;

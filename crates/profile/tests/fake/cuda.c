@@ -114,8 +114,55 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     return 0;
 }
 
+#ifndef WITHOUT_COPIES
+#include <time.h>
+static unsigned long long piece, piece_size, copied;
+
+/* FAKE_FAILS names the call that fails, FAKE_HANGS the one that does not come back. */
+static int fails(const char *call) {
+    if (listed("FAKE_HANGS", call)) misbehave("hang");
+    return listed("FAKE_FAILS", call) ? 719 : 0;
+}
+
+int cuMemAlloc_v2(unsigned long long *begin, size_t bytes) {
+    if (!retained || !pushed || piece) return 201;
+    if (fails("cuMemAlloc_v2")) return 2; /* out of memory */
+    *begin = piece = 0x7f0000000000ull;
+    piece_size = bytes;
+    return 0;
+}
+
+int cuMemFree_v2(unsigned long long begin) {
+    if (!pushed || !piece || begin != piece) return 1;
+    piece = 0;
+    return fails("cuMemFree_v2");
+}
+
+int cuMemsetD8_v2(unsigned long long begin, unsigned char value, size_t bytes) {
+    if (begin != piece || bytes != piece_size || !value) return 1;
+    return fails("cuMemsetD8_v2");
+}
+
+int cuMemcpyDtoD_v2(unsigned long long to, unsigned long long from, size_t bytes) {
+    /* Both halves lie in the piece and do not overlap. */
+    if (from < piece || from + bytes > to || to + bytes > piece + piece_size) return 1;
+    copied += bytes;
+    return fails("cuMemcpyDtoD_v2");
+}
+
+int cuCtxSynchronize(void) {
+    /* A millisecond for each 100 MB, unless it is a driver that answers before it has done anything. */
+    struct timespec pause = {0, (long)(copied / 100)};
+    if (!number("FAKE_AT_ONCE", 0)) nanosleep(&pause, 0);
+    copied = 0;
+    return fails("cuCtxSynchronize");
+}
+#else
+static unsigned long long piece;
+#endif
+
 /* Nothing may be left when the process ends. */
 __attribute__((destructor)) static void ended(void) {
-    if (retained || pushed) abort();
+    if (retained || pushed || piece) abort();
 }
 #endif
