@@ -1,5 +1,7 @@
 //! Scenarios as text, and what must hold of every run.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll::simulate::{Mood, Report, Span};
 
-use super::text::{clock, span};
+use super::text::{clock, count, span};
 use crate::svg::{LEGEND, Look, MARK, Picture, SUBTITLE, TITLE};
 
 const WIDTH: u32 = 960;
@@ -52,7 +52,7 @@ pub(super) fn draw(report: &Report) -> String {
     for noted in nodes {
         let x = at(noted.at, report.duration);
         let title = format!("{} {}", clock(noted.at), noted.what);
-        picture.rect([x, TOP - 12, 1, bottom - TOP + 10], "#16242e", &title);
+        picture.rect([x, TOP - 14, 1, 9], "#16242e", &title);
     }
     axis(&mut picture, report.duration, bottom);
     legend(&mut picture, bottom + 62);
@@ -91,17 +91,17 @@ fn legend(picture: &mut Picture, y: u32) {
         picture.text([x + 22, y], &LEGEND, mood.name());
         x += 110;
     }
-    picture.rect([x + 8, y - 16, 1, 22], "#16242e", "a node changes");
+    picture.rect([x + 8, y - 10, 1, 9], "#16242e", "a node changes");
     picture.text([x + 16, y], &LEGEND, "a node changes");
     picture.text([30, y], &MARK, "plimsoll");
 }
 
 fn subtitle(report: &Report) -> String {
     format!(
-        "{}, {} nodes: {} moves of {}, {} loaded, out of balance for {}",
+        "{}, {}: {} of {}, {} loaded, out of balance for {}",
         span(report.duration),
-        report.nodes,
-        report.moves(),
+        count(report.nodes, "node"),
+        count(usize::try_from(report.moves()).unwrap_or(usize::MAX), "move"),
         report.moved_bytes().scaled(),
         report.loaded_bytes().scaled(),
         span(report.out_of_balance)

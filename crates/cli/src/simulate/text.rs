@@ -12,7 +12,6 @@ const FEW: usize = 40;
 pub(super) fn report(report: &Report, verbose: bool) -> String {
     let mut out = String::new();
     let mut line = |text: &str| out.push_str(&(wrap(text, "  ") + "\n"));
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     line(&format!(
         "{}: {} of made-up time, {} at the start, {}, {} looks, seed {}",
         clean(&report.name),
@@ -78,6 +77,11 @@ fn models(models: &[ModelReport]) -> String {
         ]);
     }
     show::text(&table)
+}
+
+/// `1 node`, `2 nodes`.
+pub(super) fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `1 h 5 min`, `40 s`, `2.5 s`.
