@@ -22,6 +22,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // A command line names addresses and kinds of device, which stand in the snapshot.
     ("plimsoll-export", &["plimsoll-units", "plimsoll-model", "plimsoll-cluster", "plimsoll-balance"]),
     (
+        "plimsoll-simulate",
+        &["plimsoll-units", "plimsoll-model", "plimsoll-residency", "plimsoll-cluster", "plimsoll-balance"],
+    ),
+    (
         "plimsoll",
         &[
             "plimsoll-units",
@@ -32,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "plimsoll-watcher",
             "plimsoll-balance",
             "plimsoll-export",
+            "plimsoll-simulate",
         ],
     ),
     ("plimsoll-cli", &["plimsoll"]),

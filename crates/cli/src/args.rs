@@ -1,13 +1,16 @@
 //! What can be typed.
 
 mod moving;
+mod simulate;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use moving::{DiffArgs, FitArgs, RebalanceArgs};
+pub(crate) use simulate::SimulateArgs;
 
 use self::moving::{DIFF_EXAMPLES, FIT_EXAMPLES, REBALANCE_EXAMPLES};
+use self::simulate::SIMULATE_EXAMPLES;
 use crate::ledger::args::{
     AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs, parse_time,
 };
@@ -62,6 +65,9 @@ pub(crate) enum Command {
     /// Say how to get from a saved plan to a better one with few bytes moved.
     #[command(after_help = REBALANCE_EXAMPLES)]
     Rebalance(RebalanceArgs),
+    /// Say what would happen on a made-up cluster over hours: losses, drains, drifts.
+    #[command(after_help = SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
     /// Book memory for a model, so that nobody else counts on it.
     Reserve(Box<ReserveArgs>),
     /// Give booked memory back.

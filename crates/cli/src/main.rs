@@ -15,6 +15,7 @@ mod plan;
 mod rebalance;
 mod refusal;
 mod show;
+mod simulate;
 mod svg;
 mod watch;
 
@@ -72,6 +73,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Fit(args) => fit::run(args, cli),
         Command::Diff(args) => diff::run(args, cli),
         Command::Rebalance(args) => rebalance::run(args, cli),
+        Command::Simulate(args) => simulate::run(args, cli),
         Command::Reserve(args) => ledger::reserve(args, cli),
         Command::Release(args) => ledger::release(args, cli),
         Command::Resize(args) => ledger::resize(args, cli),

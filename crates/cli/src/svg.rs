@@ -25,50 +25,61 @@ pub(crate) fn draw(planned: &Planned) -> String {
     let stages = &planned.plan.stages;
     let rows = u32::try_from(stages.len()).unwrap_or(u32::MAX);
     let height = TOP.saturating_add(rows.saturating_mul(ROW)).saturating_add(64);
-    let mut picture = Picture { text: String::new() };
-    picture.line(&format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
-         font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\">"
-    ));
-    picture.line(&format!("<title>{}</title>", escape(&format!("Plan for {}", planned.name()))));
-    picture.line(&format!("<rect width=\"{WIDTH}\" height=\"{height}\" rx=\"10\" fill=\"#ffffff\"/>"));
+    let mut picture = Picture::new(WIDTH, height, &format!("Plan for {}", planned.name()));
     picture.text([LEFT, 42], &TITLE, planned.name());
     picture.text([LEFT, 68], &SUBTITLE, &subtitle(planned));
     for (row, stage) in (0_u32..).zip(stages) {
         draw_stage(&mut picture, stage, TOP + row * ROW);
     }
     legend(&mut picture, height - 26);
-    picture.line("</svg>");
-    picture.text
+    picture.finish()
 }
 
 /// How a line of text looks.
-struct Look {
-    size: u32,
-    colour: &'static str,
-    weight: &'static str,
+pub(crate) struct Look {
+    pub(crate) size: u32,
+    pub(crate) colour: &'static str,
+    pub(crate) weight: &'static str,
 }
 
-const TITLE: Look = Look { size: 22, colour: "#16242e", weight: "bold" };
-const SUBTITLE: Look = Look { size: 14, colour: "#51626e", weight: "normal" };
+pub(crate) const TITLE: Look = Look { size: 22, colour: "#16242e", weight: "bold" };
+pub(crate) const SUBTITLE: Look = Look { size: 14, colour: "#51626e", weight: "normal" };
 const DEVICE: Look = Look { size: 15, colour: "#16242e", weight: "bold" };
 const FIGURES: Look = Look { size: 13, colour: "#16242e", weight: "normal" };
 const SMALL: Look = Look { size: 12, colour: "#51626e", weight: "normal" };
-const LEGEND: Look = Look { size: 13, colour: "#51626e", weight: "normal" };
-const MARK: Look = Look { size: 13, colour: "#8a98a2", weight: "normal" };
+pub(crate) const LEGEND: Look = Look { size: 13, colour: "#51626e", weight: "normal" };
+pub(crate) const MARK: Look = Look { size: 13, colour: "#8a98a2", weight: "normal" };
 
 /// SVG under construction.
-struct Picture {
+pub(crate) struct Picture {
     text: String,
 }
 
 impl Picture {
+    /// An empty white sheet.
+    pub(crate) fn new(width: u32, height: u32, title: &str) -> Self {
+        let mut picture = Self { text: String::new() };
+        picture.line(&format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+             height=\"{height}\" font-family=\"system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif\">"
+        ));
+        picture.line(&format!("<title>{}</title>", escape(title)));
+        picture.line(&format!("<rect width=\"{width}\" height=\"{height}\" rx=\"10\" fill=\"#ffffff\"/>"));
+        picture
+    }
+
+    /// The text of it.
+    pub(crate) fn finish(mut self) -> String {
+        self.line("</svg>");
+        self.text
+    }
+
     fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
     }
 
-    fn text(&mut self, [x, y]: [u32; 2], look: &Look, text: &str) {
+    pub(crate) fn text(&mut self, [x, y]: [u32; 2], look: &Look, text: &str) {
         let Look { size, colour, weight } = look;
         let text = escape(text);
         self.line(&format!(
@@ -76,7 +87,7 @@ impl Picture {
         ));
     }
 
-    fn rect(&mut self, [x, y, width, height]: [u32; 4], colour: &str, title: &str) {
+    pub(crate) fn rect(&mut self, [x, y, width, height]: [u32; 4], colour: &str, title: &str) {
         let title = escape(title);
         self.line(&format!(
             "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{colour}\"><title>{title}</title></rect>"

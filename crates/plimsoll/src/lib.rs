@@ -59,6 +59,7 @@ pub use plimsoll_export as export;
 pub use plimsoll_model as model;
 pub use plimsoll_profile as profile;
 pub use plimsoll_residency as residency;
+pub use plimsoll_simulate as simulate;
 pub use plimsoll_units as units;
 pub use plimsoll_watcher as watcher;
 
