@@ -3,5 +3,7 @@
 //! It is no part of the product and is not published; what it writes is plain bytes, told in plain numbers, so that no
 //! reader is tested with its own words.
 
+#[cfg(unix)]
+pub mod etcd;
 pub mod gguf;
 pub mod safetensors;
