@@ -329,6 +329,7 @@ fn transaction(writes: &Writes, witness: &str) -> Txn {
         .iter()
         .map(|guard| match guard {
             Guard::At { key, revision } => Compare::mod_revision(key.as_str(), CompareOp::Equal, *revision),
+            Guard::There { key } => Compare::create_revision(key.as_str(), CompareOp::Greater, 0),
             Guard::NoneSince { prefix, revision } => {
                 Compare::mod_revision(prefix.as_str(), CompareOp::Less, revision.saturating_add(1))
                     .with_prefix()

@@ -13,6 +13,11 @@ impl Keys {
         Self { root: format!("/plimsoll/{name}/") }
     }
 
+    /// Below it stands everything.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
     /// Below it stands who is there, each on the lease of its agent.
     pub(crate) fn nodes(&self) -> String {
         format!("{}nodes/", self.root)

@@ -5,6 +5,7 @@ mod classify;
 mod cluster;
 mod connection;
 mod error;
+mod feed;
 mod keys;
 mod ledger;
 mod options;
@@ -21,7 +22,9 @@ pub use ledger::{Dated, EtcdLedger, ManyMachines};
 pub use options::Options;
 #[cfg(feature = "tls")]
 pub use options::Tls;
-pub use plans::Plans;
-pub use registry::{Registry, ledger_pool};
+pub use plans::{PlanError, PlanInForce, Plans};
+pub use registry::{
+    Agent, AgentState, Basis, DrainError, JoinError, Members, Mirror, Registry, RegistryEvent, ledger_pool,
+};
 pub use session::{Lost, Session};
 pub use url::{ClusterUrl, Credentials, UrlError};

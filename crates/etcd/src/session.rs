@@ -46,26 +46,32 @@ pub enum Lost {
 impl Session {
     pub(crate) fn begin(cluster: &Cluster) -> Result<Self, EtcdError> {
         let shared = Arc::clone(&cluster.shared);
+        cluster.shared.run(|_| Self::granted(shared))
+    }
+
+    /// On the runtime of the connection.
+    pub(crate) async fn granted(shared: Arc<Shared>) -> Result<Self, EtcdError> {
         let asked = shared.connection.options().lease.as_secs();
         let seconds = i64::try_from(asked).unwrap_or(i64::MAX);
-        let (granted, lease, lasts) = shared.run(|connection| async move {
-            let granted = Instant::now();
-            // One that was granted unheard lives its time and holds nothing.
-            let answer = connection
-                .repeat("a lease", |mut client| async move { client.lease_grant(seconds, None).await })
-                .await?;
-            Ok((granted, answer.id(), Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or(asked))))
-        })?;
+        let granted = Instant::now();
+        // One that was granted unheard lives its time and holds nothing.
+        let grant = shared
+            .connection
+            .repeat("a lease", |mut client| async move { client.lease_grant(seconds, None).await })
+            .await?;
+        let (lease, lasts) = (grant.id(), Duration::from_secs(u64::try_from(grant.ttl()).unwrap_or(asked)));
         let (tell, lost) = watch::channel(None);
         let connection = Arc::clone(&shared.connection);
-        let _on_runtime = shared.bridge.handle().enter();
         let keeper = OwnedTask::spawn(async move {
             let why = keep(&connection, lease, lasts, granted).await;
             tell.send_replace(Some(why));
-            // Receivers see the end of the task as silence unless somebody still holds the news.
-            tell.closed().await;
         });
         Ok(Self { shared, lease, lasts, lost, keeper: Some(keeper) })
+    }
+
+    /// Waits until it no longer counts.
+    pub(crate) async fn until_lost(&self) -> Option<Lost> {
+        until_lost(self.lost.clone()).await
     }
 
     /// The lease, as etcd numbers it.
@@ -85,15 +91,14 @@ impl Session {
 
     /// Waits until it no longer counts, at most this long.
     pub fn wait_lost(&self, at_most: Duration) -> Option<Lost> {
-        let mut lost = self.lost.clone();
-        self.shared
-            .bridge
-            .wait(async move {
-                let known = timeout(at_most, lost.wait_for(Option::is_some)).await;
-                known.ok()?.ok().and_then(|lost| lost.clone())
-            })
-            .flatten()
+        let lost = self.lost.clone();
+        let known = async move { timeout(at_most, until_lost(lost)).await.ok().flatten() };
+        self.shared.bridge.wait(known).flatten()
     }
+}
+
+async fn until_lost(mut lost: watch::Receiver<Option<Lost>>) -> Option<Lost> {
+    lost.wait_for(Option::is_some).await.ok()?.clone()
 }
 
 impl Drop for Session {
@@ -109,7 +114,12 @@ impl Drop for Session {
             let ended = connection.attempt(|mut client| async move { client.lease_revoke(lease).await });
             drop(timeout(Duration::from_secs(1), ended).await);
         };
-        self.shared.bridge.wait(revoke);
+        if tokio::runtime::Handle::try_current().is_ok() {
+            // On a runtime nobody may wait.
+            self.shared.bridge.handle().spawn(revoke);
+        } else {
+            self.shared.bridge.wait(revoke);
+        }
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) struct Kv {
 pub(crate) enum Guard {
     /// The key was last written at this revision; 0 is not there.
     At { key: String, revision: i64 },
+    /// The key is there, whatever it holds.
+    There { key: String },
     /// No key below this was written after this revision. What was removed is not noticed.
     NoneSince { prefix: String, revision: i64 },
 }

@@ -186,7 +186,7 @@ mod tests {
             let at = |key: &str| self.kvs.iter().find(|kv| kv.key == key).map_or(0, |kv| kv.mod_revision);
             let holds = writes.guards.iter().all(|guard| match guard {
                 Guard::At { key, revision } => at(key) == *revision,
-                Guard::NoneSince { .. } => unreachable!("the ledger has none"),
+                Guard::There { .. } | Guard::NoneSince { .. } => unreachable!("the ledger has none"),
             });
             if holds {
                 self.revision += 1;
