@@ -162,3 +162,30 @@ fn pass(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
     }
     drop(to.shutdown(std::net::Shutdown::Both));
 }
+
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Numbers that are the same in every run.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Below `n`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(len).unwrap())).unwrap()
+    }
+}
