@@ -22,7 +22,7 @@ pub(crate) enum Op {
 pub(crate) enum Outcome {
     /// Done; whether that changed anything.
     Done(bool),
-    NotDone(String),
+    NotDone,
     Unknown,
 }
 
@@ -36,8 +36,16 @@ pub(crate) struct Done {
 #[derive(Debug, Default)]
 pub(crate) struct Recorded {
     pub(crate) ops: Vec<Done>,
-    /// By the beginning of the names of its bookings, every lease that ended, and why when it was lost.
-    pub(crate) ended: BTreeMap<String, Option<String>>,
+    /// By the beginning of the names of its bookings, every lease.
+    pub(crate) ended: BTreeMap<String, Ended>,
+}
+
+/// What became of a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) lost: bool,
+    /// Up to which revision it certainly lived.
+    pub(crate) alive_until: i64,
 }
 
 /// One change of one booking, as etcd recorded it; `None` is gone.
@@ -136,10 +144,10 @@ pub(crate) fn check(recorded: &Recorded, events: &[Event], budgets: &[(&str, u64
     let count = |is: fn(&Outcome) -> bool| recorded.ops.iter().filter(|done| is(&done.outcome)).count();
     Summary {
         acknowledged: count(|outcome| matches!(outcome, Outcome::Done(_))),
-        refused: count(|outcome| matches!(outcome, Outcome::NotDone(_))),
+        refused: count(|outcome| matches!(outcome, Outcome::NotDone)),
         unknown: count(|outcome| matches!(outcome, Outcome::Unknown)),
         events: events.len(),
-        lost: recorded.ended.values().flatten().count(),
+        lost: recorded.ended.values().filter(|ended| ended.lost).count(),
     }
 }
 
@@ -174,19 +182,19 @@ fn within_budgets(events: &[Event], budgets: &[(&str, u64)]) {
 fn told_as_it_was(instance: &str, ops: &[&Done], events: &[&Event], recorded: &Recorded) {
     let wrong = |what: &str| -> ! { panic!("{instance}: {what}\n{ops:#?}\n{events:#?}") };
     let mut open: Vec<Option<&Shares>> = Vec::new();
-    let mut rest = events.iter().map(|event| event.shares.as_ref()).peekable();
+    let mut rest = events.iter().map(|event| (event.revision, event.shares.as_ref()));
     for done in ops {
         let effect = match &done.op {
             Op::Reserve { shares, .. } | Op::Resize { shares, .. } => Some(shares),
             Op::Release { .. } => None,
         };
         match done.outcome {
-            Outcome::Done(false) | Outcome::NotDone(_) => {}
+            Outcome::Done(false) | Outcome::NotDone => {}
             Outcome::Unknown => open.push(effect),
             Outcome::Done(true) => loop {
                 match rest.next() {
-                    Some(found) if found == effect => break,
-                    Some(found) => match open.iter().position(|maybe| *maybe == found) {
+                    Some((_, found)) if found == effect => break,
+                    Some((_, found)) => match open.iter().position(|maybe| *maybe == found) {
                         Some(at) => drop(open.remove(at)),
                         None => wrong("something was recorded that nobody was told of"),
                     },
@@ -195,10 +203,10 @@ fn told_as_it_was(instance: &str, ops: &[&Done], events: &[&Event], recorded: &R
             },
         }
     }
-    for found in rest {
+    for (revision, found) in rest {
         if let Some(at) = open.iter().position(|maybe| *maybe == found) {
             open.remove(at);
-        } else if found.is_some() || !lease_ended(instance, recorded) {
+        } else if found.is_some() || lease_lived(instance, revision, recorded) {
             wrong("it went, or came, without anybody's word");
         }
     }
@@ -206,6 +214,7 @@ fn told_as_it_was(instance: &str, ops: &[&Done], events: &[&Event], recorded: &R
     assert!(instances.len() <= 1);
 }
 
-fn lease_ended(instance: &str, recorded: &Recorded) -> bool {
-    recorded.ended.keys().any(|life| instance.starts_with(life.as_str()))
+fn lease_lived(instance: &str, revision: i64, recorded: &Recorded) -> bool {
+    let life = recorded.ended.iter().find(|(life, _)| instance.starts_with(life.as_str()));
+    life.is_none_or(|(_, ended)| revision <= ended.alive_until)
 }
