@@ -13,7 +13,7 @@ use plimsoll::units::{Bytes, NodeId};
 
 use crate::args::{ChoiceArgs, LimitArgs, RequestArgs};
 use crate::failure::Failure;
-use crate::look;
+use crate::{live, look};
 
 /// Reads the header of a model.
 pub(crate) fn open_model(path: &Path) -> Result<ModelSpec, Failure> {
@@ -31,9 +31,10 @@ pub(crate) fn read_plan(path: &Path) -> Result<PlanFile, Failure> {
     PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
 }
 
-/// Reads a cluster file, or looks at this machine.
+/// Reads a cluster file or asks a cluster that is kept in etcd, or looks at this machine.
 pub(crate) fn open_cluster(path: Option<&Path>) -> Result<ClusterSnapshot, Failure> {
     match path {
+        Some(path) if live::is_url(path) => live::snapshot(path),
         Some(path) => cluster::file::read_cluster(path).map(|file| file.snapshot).map_err(Failure::input),
         None => Ok(this_machine()),
     }

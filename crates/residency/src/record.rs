@@ -376,6 +376,7 @@ mod tests {
         let changes = book.turn(&NoOwners, at(1), &mut |book| {
             book.reserve(&request("a", 2), at(1)).unwrap();
             assert!(book.set_ceiling(&pool(), Bytes::new(6), "others"));
+            assert_eq!(book.room("CUDA0"), Some(Bytes::new(4)));
             let refusal = book.reserve(&request("b", 5), at(1)).unwrap_err().to_string();
             assert!(refusal.contains("only 0.0 GB") && refusal.contains("others"), "{refusal}");
             // Its own memory is not in its way.

@@ -6,7 +6,7 @@ mod text;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use plimsoll::residency::{Attribution, Book, Holder, Queued, Store, Timestamp};
+use plimsoll::residency::{Attribution, Book, Holder, Queued, Timestamp};
 use plimsoll::units::{Bytes, PoolId};
 use serde::Serialize;
 

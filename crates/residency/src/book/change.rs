@@ -248,6 +248,14 @@ impl Book {
         true
     }
 
+    /// What of a pool may still be booked at this moment, under its budget and its ceiling; `None` when it has neither, or
+    /// there is no such pool.
+    pub fn room(&self, id: &str) -> Option<Bytes> {
+        let (limit, used) = self.limit_of(self.place(id)?)?;
+        let room = u128::from(limit.get()).saturating_sub(used);
+        Some(Bytes::new(u64::try_from(room).unwrap_or(u64::MAX)))
+    }
+
     /// How full every pool is, in the order of ids.
     pub fn pools(&self) -> impl ExactSizeIterator<Item = PoolUse> {
         self.places.values().map(|place| self.pool_use(*place))
