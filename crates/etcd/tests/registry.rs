@@ -203,3 +203,24 @@ fn nobody_who_answers_is_told_with_the_place_and_without_the_password() {
     let text = format!("{error} {error:?}");
     assert!(text.contains(&format!("127.0.0.1:{port}")) && !text.contains("hunter2"), "{text}");
 }
+
+#[test]
+fn a_password_opens_its_own_cluster_and_is_never_told() {
+    let Some(etcd) = kit::members(1) else { return };
+    let url = etcd.url("home");
+    open(&url);
+    kit::protect(&url, ("anna", "hunter2"), "/plimsoll/home/");
+    let with = |user: &str, name: &str| etcd.url(name).replacen("etcd://", &format!("etcd://{user}@"), 1);
+    let cluster = open(&with("anna:hunter2", "home"));
+    let _agent = cluster.registry().join(machine("tower", "1")).unwrap();
+    assert_eq!(cluster.registry().members().unwrap().snapshot.nodes.len(), 1);
+    let refused = |url: String| {
+        let error = plimsoll_etcd::Cluster::open(url.parse().unwrap(), Options::default()).unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("refused") && !text.contains("hunter"), "{text}");
+        text
+    };
+    assert!(refused(with("anna:hunter3", "home")).contains("authentication failed"));
+    assert!(refused(with("anna:hunter2", "other")).contains("permission denied"));
+    assert!(refused(url).contains("user name is empty"));
+}

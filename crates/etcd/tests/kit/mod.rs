@@ -189,3 +189,22 @@ impl Random {
         usize::try_from(self.below(u64::try_from(len).unwrap())).unwrap()
     }
 }
+
+/// Lets nobody in but the administrator and this user, and that one only below a prefix.
+pub(crate) fn protect(url: &str, (user, password): (&str, &str), prefix: &str) {
+    use etcd_client::{Permission, PermissionType};
+    let endpoint = url.trim_start_matches("etcd://").split(['/', ',']).next().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = etcd_client::Client::connect([endpoint], None).await.unwrap();
+        client.user_add("root", "of all", None).await.unwrap();
+        client.role_add("root").await.unwrap();
+        client.user_grant_role("root", "root").await.unwrap();
+        client.user_add(user, password, None).await.unwrap();
+        client.role_add("home").await.unwrap();
+        let below = Permission::new(PermissionType::Readwrite, prefix).with_prefix();
+        client.role_grant_permission("home", below).await.unwrap();
+        client.user_grant_role(user, "home").await.unwrap();
+        client.auth_enable().await.unwrap();
+    });
+}
