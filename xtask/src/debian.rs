@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
@@ -27,6 +27,31 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     };
     shell::quiet(apt().arg("update"))?;
     shell::quiet(apt().args(["install", "-y", "--no-install-recommends"]).args(packages)).map(drop)
+}
+
+/// The compiler of interface descriptions: etcd's client is built with it, and with every feature on that is a part of
+/// every build.
+///
+/// # Errors
+///
+/// It is not there and cannot be installed; the text says what to type.
+pub(crate) fn protoc() -> Result<()> {
+    let named = std::env::var_os("PROTOC").unwrap_or_else(|| "protoc".into());
+    if shell::succeeds(shell::program(named).arg("--version")) {
+        return Ok(());
+    }
+    install(&["protobuf-compiler"])
+        .context("a build with every feature needs protoc (or PROTOC, which names it)")
+}
+
+/// The server whose members the tests of the cluster start.
+///
+/// # Errors
+///
+/// It is not there and cannot be installed; the text says what to type.
+pub(crate) fn etcd() -> Result<()> {
+    let named = std::env::var_os("PLIMSOLL_ETCD").unwrap_or_else(|| "etcd".into());
+    if shell::succeeds(shell::program(named).arg("--version")) { Ok(()) } else { install(&["etcd-server"]) }
 }
 
 fn is_root() -> bool {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::shell;
+use crate::{debian, shell};
 
 /// Applies clippy's own repairs, then formats.
 pub(crate) fn run() -> Result<()> {
@@ -15,6 +15,7 @@ pub(crate) fn run() -> Result<()> {
         "--all-targets",
         "--all-features",
     ];
+    debian::protoc()?;
     shell::show(shell::cargo().args(clippy))?;
     shell::show(shell::cargo().args(["fmt", "--all"]))
 }

@@ -21,6 +21,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("plimsoll-balance", &["plimsoll-units", "plimsoll-model", "plimsoll-profile", "plimsoll-cluster"]),
     // A command line names addresses and kinds of device, which stand in the snapshot.
     ("plimsoll-export", &["plimsoll-units", "plimsoll-model", "plimsoll-cluster", "plimsoll-balance"]),
+    // What decides stands below; this keeps it where all machines of a cluster see it.
+    (
+        "plimsoll-etcd",
+        &["plimsoll-units", "plimsoll-profile", "plimsoll-residency", "plimsoll-cluster", "plimsoll-watcher"],
+    ),
     (
         "plimsoll-simulate",
         &["plimsoll-units", "plimsoll-model", "plimsoll-residency", "plimsoll-cluster", "plimsoll-balance"],
@@ -36,6 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "plimsoll-watcher",
             "plimsoll-balance",
             "plimsoll-export",
+            "plimsoll-etcd",
             "plimsoll-simulate",
         ],
     ),
@@ -53,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "plimsoll-watcher",
             "plimsoll-balance",
             "plimsoll-export",
+            "plimsoll-etcd",
             "plimsoll",
             "plimsoll-testkit",
         ],
@@ -70,7 +77,8 @@ const UNPUBLISHED: &[&str] = &[FOR_TESTS, "plimsoll-benches", "xtask"];
 const MAY_HAVE_DEFAULTS: &[&str] = &["plimsoll", "plimsoll-cli"];
 
 /// Who sees machines as plain data, and so may switch on no probe.
-const DATA_ONLY: &[&str] = &["plimsoll-cluster", "plimsoll-watcher", "plimsoll-balance", FOR_TESTS];
+const DATA_ONLY: &[&str] =
+    &["plimsoll-cluster", "plimsoll-watcher", "plimsoll-balance", "plimsoll-etcd", FOR_TESTS];
 
 /// Features of `plimsoll-profile` that bring no probe.
 const DATA_FEATURES: &[&str] = &["serde"];

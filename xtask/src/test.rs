@@ -19,6 +19,7 @@ type Environment = Vec<(&'static str, std::ffi::OsString)>;
 
 /// Prepares and runs; the runner's closing lines are the last that appear.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
+    debian::protoc()?;
     let environment = prepare(args.gpu)?;
     if !has_nextest() {
         println!("cargo-nextest is not installed: running `cargo test`");
@@ -92,6 +93,13 @@ fn prepare(gpu: bool) -> Result<Environment> {
                 return Err(error.context("tests lack a Vulkan driver, and in CI nothing is skipped"));
             }
             Err(error) => println!("skipped: detection through Vulkan: {error}"),
+        }
+        match debian::etcd() {
+            Ok(()) => {}
+            Err(error) if shell::in_ci() => {
+                return Err(error.context("tests lack etcd, and in CI nothing is skipped"));
+            }
+            Err(error) => println!("skipped: clusters in etcd: {error}"),
         }
     }
     // Whoever brings both needs nothing installed.

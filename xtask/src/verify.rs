@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::TargetKind;
 
-use crate::{layers, shell, test, tidy};
+use crate::{debian, layers, shell, test, tidy};
 
 /// What to leave out.
 #[derive(Debug, clap::Args)]
@@ -32,6 +32,7 @@ pub(crate) fn everything() -> Result<()> {
 /// Runs the steps and stops at the first that fails.
 pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     let before = tree()?;
+    debian::protoc()?;
     step("lock", "cargo metadata --locked", lock)?;
     step("fmt", "cargo fmt --all --check", || need("fmt", &["fmt", "--all", "--check"]))?;
     step("layers", "cargo xtask layers", || layers::checked().map(Ended::Ok))?;

@@ -14,6 +14,7 @@ use self::simulate::SIMULATE_EXAMPLES;
 use crate::ledger::args::{
     AdviseArgs, PsArgs, ReleaseArgs, ReserveArgs, ResizeArgs, RosterArgs, RunArgs, StartArgs, parse_time,
 };
+use crate::live::args::NodeArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll::balance::{Objective, ParsePinError, Pin, Pipelines, Strategy, Transfers};
 use plimsoll::model::{CacheType, FlashAttention};
@@ -85,6 +86,9 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Say which models of a roster fit together.
     Roster(RosterArgs),
+    /// Bring this machine into a cluster that is kept in etcd, and see to its machines.
+    #[command(after_help = crate::live::args::NODE_EXAMPLES)]
+    Node(NodeArgs),
     /// Become a command that ends with its parent.
     #[command(name = "__start", hide = true)]
     Start(StartArgs),

@@ -16,7 +16,7 @@ use plimsoll::units::{Bytes, NodeId};
 
 use crate::args::{ChoiceArgs, LimitArgs, RequestArgs};
 use crate::failure::Failure;
-use crate::look;
+use crate::{live, look};
 
 /// Reads the header of a model, from a disk or a server.
 pub(crate) fn open_model(path: &Path) -> Result<ModelSpec, Failure> {
@@ -82,9 +82,12 @@ pub(crate) fn read_plan(path: &Path) -> Result<PlanFile, Failure> {
     PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
 }
 
-/// Reads a cluster file or a hardware snapshot, or looks at this machine.
+/// Reads a cluster file or a hardware snapshot, asks a cluster that is kept in etcd, or looks at this machine.
 pub(crate) fn open_cluster(path: Option<&Path>) -> Result<ClusterSnapshot, Failure> {
     let Some(path) = path else { return Ok(this_machine()) };
+    if live::is_url(path) {
+        return live::snapshot(path);
+    }
     if let Some(url) = address(path)? {
         let text = Client::new(Options::from_env()).text(&url, hardware::LONGEST);
         let text = text.map_err(|error| Failure::input(anyhow::Error::from(error).context(cannot(&url))))?;

@@ -10,6 +10,7 @@ mod fit;
 mod input;
 mod inspect;
 mod ledger;
+mod live;
 mod look;
 mod plan;
 mod rebalance;
@@ -81,6 +82,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Advise(args) => ledger::advise(args, cli),
         Command::Run(args) => ledger::run(args, cli),
         Command::Roster(args) => ledger::roster(args, cli),
+        Command::Node(args) => live::node(args, cli),
         Command::Start(args) => ledger::start(args),
         Command::Look(args) => look::answer(args),
         Command::Completions(args) => completions::run(args),

@@ -134,13 +134,13 @@ fn text(change: &ProfileChange) -> String {
 }
 
 /// What ends the command without a fault.
-struct Interrupts {
+pub(crate) struct Interrupts {
     #[cfg(unix)]
     signals: signal_hook::iterator::Signals,
 }
 
 /// Catches them from now on.
-fn interrupts() -> Result<Interrupts, Failure> {
+pub(crate) fn interrupts() -> Result<Interrupts, Failure> {
     Ok(Interrupts {
         #[cfg(unix)]
         signals: {
@@ -153,7 +153,7 @@ fn interrupts() -> Result<Interrupts, Failure> {
 impl Interrupts {
     /// Does this when the first one comes, in a thread that ends with this process.
     #[cfg(unix)]
-    fn then(mut self, stop: impl FnOnce() + Send + 'static) {
+    pub(crate) fn then(mut self, stop: impl FnOnce() + Send + 'static) {
         std::thread::spawn(move || {
             if self.signals.forever().next().is_some() {
                 stop();
@@ -163,7 +163,7 @@ impl Interrupts {
 
     /// Here an interrupt ends the process by itself.
     #[cfg(not(unix))]
-    fn then(self, stop: impl FnOnce() + Send + 'static) {
+    pub(crate) fn then(self, stop: impl FnOnce() + Send + 'static) {
         std::mem::forget(stop);
     }
 }

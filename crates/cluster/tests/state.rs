@@ -529,3 +529,20 @@ fn a_panic_in_an_update_leaves_the_state_usable_and_sound() {
     assert_eq!(free(&cluster, "a"), Some(Bytes::gib(2)));
     assert!(cluster.snapshot().validate().is_ok());
 }
+
+#[test]
+fn a_machine_that_is_known_to_be_gone_has_failed_until_it_is_heard_of() {
+    let cluster = ClusterState::new();
+    cluster.register(card("a", 24)).unwrap();
+    cluster.heartbeat(&id("a"), at(10)).unwrap();
+    let failed =
+        ClusterEvent::Status { node: id("a"), from: NodeStatus::Active, to: NodeStatus::Failed };
+    assert_eq!(cluster.fail(&id("a")), Ok(Some(failed)));
+    assert_eq!(cluster.fail(&id("a")), Ok(None));
+    // Its short silence does not make it alive.
+    assert_eq!(cluster.sweep(at(11)), []);
+    assert_eq!(cluster.snapshot().nodes[0].status, NodeStatus::Failed);
+    cluster.heartbeat(&id("a"), at(12)).unwrap();
+    assert_eq!(cluster.snapshot().nodes[0].status, NodeStatus::Active);
+    assert!(matches!(cluster.fail(&id("b")), Err(StateError::UnknownNode { .. })));
+}

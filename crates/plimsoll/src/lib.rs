@@ -30,7 +30,8 @@
 //!
 //! Features, on by default: `cpu`, `cuda` and `nvml` (what this machine is), `gguf` and `safetensors` (model files), `files`
 //! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share), `stack` (`Stack`: a
-//! machine that is watched, wired to cluster, balancer, ledger and plan), `watch` (what changes on this machine). Off by default: `isolated` (a look at the drivers in a child process), `vulkan` (cards of other makers) and
+//! machine that is watched, wired to cluster, balancer, ledger and plan), `watch` (what changes on this machine). Off by default: `etcd`
+//! (`live`: a cluster that is kept in etcd; building it needs protoc), `etcd-tls` (the same, encrypted), `isolated` (a look at the drivers in a child process), `vulkan` (cards of other makers) and
 //! `metal` (Apple's).
 
 mod carried;
@@ -42,6 +43,8 @@ mod exports;
 mod fit;
 mod flags;
 mod job;
+#[cfg(feature = "etcd")]
+pub mod live;
 mod parts;
 mod ranks;
 mod rebalance;
@@ -55,6 +58,8 @@ mod suggest;
 
 pub use plimsoll_balance as balance;
 pub use plimsoll_cluster as cluster;
+#[cfg(feature = "etcd")]
+pub use plimsoll_etcd as etcd;
 pub use plimsoll_export as export;
 pub use plimsoll_model as model;
 pub use plimsoll_profile as profile;

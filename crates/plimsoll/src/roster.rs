@@ -233,7 +233,9 @@ fn computed(
 impl Place {
     /// The place that a pool of this name is: a host's memory holds everything, any other pool is a device's own.
     pub fn of_pool(pool: Option<&PoolId>) -> Self {
-        match pool.map(PoolId::as_str) {
+        // In the ledger of a cluster a pool is called after its node too: `tower:ram`.
+        let own = |pool: &'_ PoolId| pool.as_str().rsplit(':').next().unwrap_or_default().to_owned();
+        match pool.map(own).as_deref() {
             None | Some(UNIFIED_MEMORY | plimsoll_cluster::Pool::RAM) => Self::OneMemory,
             Some(_) => Self::Device,
         }

@@ -28,7 +28,7 @@ pub use reclaim::{Ended, Reclaimed};
 pub use show::Holder;
 
 pub(crate) use queue::Claim;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "serde")]
 pub(crate) use queue::Waiter;
 pub(crate) use shares::Shares;
 
@@ -58,6 +58,15 @@ struct Pool {
     budget: Option<Bytes>,
     // In 128 bits, so that any number of bookings can be added and taken away again without a limit.
     used: u128,
+    // What is known of the memory at this moment and is tighter than the budget; never written down.
+    ceiling: Option<Ceiling>,
+}
+
+/// The most that may be held of a pool at this moment, and what keeps the rest.
+#[derive(Clone, Debug)]
+struct Ceiling {
+    limit: Bytes,
+    why: Arc<str>,
 }
 
 /// What a store has to write down.
@@ -198,7 +207,7 @@ impl Book {
     }
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "serde")]
 impl Book {
     /// Records from now on what a store has to write down.
     pub(crate) fn keep_track(&mut self) {

@@ -1,4 +1,4 @@
-//! What can go wrong with a ledger's file.
+//! What can go wrong with what keeps a ledger.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,6 +72,15 @@ pub enum StoreError {
     Replaced {
         /// The file.
         path: PathBuf,
+    },
+    /// The ledger is kept by another program, which did not do what was asked. Where its answer was lost, the cause says
+    /// that the change may still have been made.
+    #[error("cannot read or write the ledger at {place}")]
+    Remote {
+        /// Where it is kept.
+        place: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Reading or writing failed in another way.
     #[error("cannot read or write the ledger {}", path.display())]

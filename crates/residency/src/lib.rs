@@ -37,8 +37,8 @@
 //! # Ok::<(), plimsoll_units::ParseError>(())
 //! ```
 //!
-//! Features: `serde` ([`InferenceSpec`] and what a ledger shows, in any format that serde knows), `sqlite` (the ledger in
-//! a file).
+//! Features: `serde` ([`InferenceSpec`], what a ledger shows, and `BookRecord`, from which a store of one's own makes a
+//! book, in any format that serde knows), `sqlite` (the ledger in a file).
 //!
 //! [`Bytes::MAX`]: plimsoll_units::Bytes::MAX
 
@@ -52,6 +52,8 @@ mod file;
 mod memory;
 mod owner;
 mod proc;
+#[cfg(feature = "serde")]
+mod record;
 mod refusal;
 mod request;
 mod runtime;
@@ -75,6 +77,8 @@ pub use file::{Durability, FileLedger, FileOptions};
 pub use memory::{InUse, Reservation, ResidencyLedger, Waiting};
 pub use owner::{NoOwners, Owners, ProcessId, Standing};
 pub use proc::ProcOwners;
+#[cfg(feature = "serde")]
+pub use record::{BookRecord, BookingRecord, Changes, RecordError, ShareRecord, WaitRecord};
 pub use refusal::{CoResidency, UNIFIED_MEMORY};
 pub use request::{Request, Terms};
 pub use runtime::Runtime;

@@ -71,6 +71,9 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     /// Runs one operation on the book and keeps what it changed, all of it or nothing. Before it, whoever is dead or
     /// due at `now` is taken out; after it, whoever waits and fits now is let in.
     ///
+    /// A store that finds that another writer was first runs the operation again, on the book as it is then: only what
+    /// the last run did counts.
+    ///
     /// # Errors
     ///
     /// The book could not be read or written; then nothing changed.
@@ -90,8 +93,12 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     ///
     /// Refused: then nothing is reserved, and what stood before still stands.
     fn request(&self, request: &Request, now: Timestamp) -> Result<bool, LedgerError> {
-        let booking = Booking::drafted(request.clone());
-        Ok(transacted(self, now, |book| book.reserve_drafted(booking, now))??)
+        // Made before any lock is taken; only a store that runs it again makes another.
+        let mut drafted = Some(Booking::drafted(request.clone()));
+        Ok(transacted(self, now, |book| {
+            let booking = drafted.take().unwrap_or_else(|| Booking::drafted(request.clone()));
+            book.reserve_drafted(booking, now)
+        })??)
     }
 
     /// Ends what this instance holds; false when it held nothing.
@@ -392,11 +399,10 @@ fn held(found: bool, instance: &str) -> Result<(), LedgerError> {
 fn transacted<S: Store + ?Sized, R>(
     store: &S,
     now: Timestamp,
-    operation: impl FnOnce(&mut Book) -> R,
+    mut operation: impl FnMut(&mut Book) -> R,
 ) -> Result<R, StoreError> {
-    let mut operation = Some(operation);
     let mut given = None;
-    store.transact(now, &mut |book| given = operation.take().map(|operation| operation(book)))?;
+    store.transact(now, &mut |book| given = Some(operation(book)))?;
     Ok(given.expect("a store that does not fail has run the operation"))
 }
 

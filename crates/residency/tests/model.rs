@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[cfg(feature = "sqlite")]
+#[path = "common/on_file.rs"]
+mod on_file;
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -496,7 +499,7 @@ proptest! {
 #[cfg(feature = "sqlite")]
 #[test]
 fn on_file_it_does_what_looking_at_everybody_does() {
-    let case = common::file(&[]);
+    let case = on_file::file(&[]);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(500));
     let played = runner.run(&prop::collection::vec(any::<u64>(), 1..20), |drawn| {
         play(&case, &steps(&drawn));

@@ -3,6 +3,8 @@
 //! It is no part of the product and is not published; what it writes is plain bytes, told in plain numbers, so that no
 //! reader is tested with its own words.
 
+#[cfg(unix)]
+pub mod etcd;
 pub mod gguf;
 pub mod http;
 pub mod safetensors;

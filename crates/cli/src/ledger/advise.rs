@@ -1,6 +1,6 @@
 //! `plimsoll advise`.
 
-use plimsoll::residency::{Advice, Eviction, InferenceSpec, NoAdvice, Request, Store};
+use plimsoll::residency::{Advice, Eviction, InferenceSpec, NoAdvice, Request};
 use plimsoll::units::{Bytes, PoolId};
 use serde::Serialize;
 

@@ -16,6 +16,10 @@ pub(crate) struct LedgerArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
 
+    /// The ledger of a cluster instead, as etcd://10.0.0.7:2379/home; its pools are called NODE:POOL.
+    #[arg(long, value_name = "URL", conflicts_with = "ledger")]
+    pub(crate) cluster: Option<String>,
+
     /// What the pool may hold from now on; default: as the ledger says, for a new one what this machine has.
     #[arg(long, value_name = "BYTES")]
     pub(crate) budget: Option<Bytes>,
@@ -149,6 +153,15 @@ pub(crate) struct PsArgs {
     pub(crate) ledger: LedgerArgs,
 }
 
+/// What becomes of a command whose booking was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnLost {
+    /// It runs on, and that is said.
+    Warn,
+    /// It is told to end.
+    Kill,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// What the model is for (coder-daily).
@@ -169,6 +182,10 @@ pub(crate) struct RunArgs {
     /// Who waits less long, and costs more to evict.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) priority: u32,
+
+    /// With --cluster: what becomes of the command when the cluster no longer counts its memory as booked.
+    #[arg(long, value_name = "WHAT", default_value = "warn")]
+    pub(crate) on_lost: OnLost,
 
     /// Show the command this CUDA device only (CUDA0).
     #[arg(long, value_name = "DEVICE")]

@@ -47,8 +47,10 @@ const KEPT_FREE: Bytes = Bytes::gib(1);
 /// An open ledger, with the processes of this machine.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    store: FileLedger,
+    store: Box<dyn Store>,
     owners: Arc<ProcOwners>,
+    /// The lease on which this process books, where the ledger is a cluster's.
+    lease: Option<crate::live::Lease>,
 }
 
 /// The time, as everybody who shares a ledger's file counts it.
@@ -61,6 +63,9 @@ pub(crate) fn now() -> Timestamp {
 impl Ledger {
     /// Opens the ledger that was named and settles its budgets. `pool` is the one that `--budget` speaks of.
     fn open(args: &LedgerArgs, pool: Option<&PoolId>) -> Result<Self, Failure> {
+        if let Some(url) = &args.cluster {
+            return Self::of_cluster(url, args.budget, pool);
+        }
         let path = match &args.ledger {
             Some(path) => path.clone(),
             None => usual_file()?,
@@ -68,8 +73,22 @@ impl Ledger {
         let owners = Arc::new(ProcOwners::new());
         let store =
             FileLedger::open(path, FileOptions::default(), Arc::clone(&owners) as Arc<_>).map_err(store)?;
-        let ledger = Self { store, owners };
+        let ledger = Self { store: Box::new(store), owners, lease: None };
         ledger.settle(args.budget, pool)?;
+        Ok(ledger)
+    }
+
+    /// Opens the ledger of a cluster. Its pools are made by whoever joins it.
+    fn of_cluster(url: &str, budget: Option<Bytes>, pool: Option<&PoolId>) -> Result<Self, Failure> {
+        let owners = Arc::new(ProcOwners::new());
+        let (store, lease) = crate::live::ledger(url, &owners)?;
+        let ledger = Self { store, owners, lease: Some(lease) };
+        if budget.is_none() && ledger.book()?.pools().len() == 0 {
+            return Err(Failure::Input(
+                "the cluster knows of no memory yet; run `plimsoll node join` on its machines".to_owned(),
+            ));
+        }
+        ledger.settle(budget, pool)?;
         Ok(ledger)
     }
 

@@ -6,10 +6,11 @@ mod text;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use plimsoll::residency::{Attribution, Book, Holder, Queued, Store, Timestamp};
+use plimsoll::residency::{Attribution, Book, Holder, Queued, Timestamp};
 use plimsoll::units::{Bytes, PoolId};
 use serde::Serialize;
 
+use self::measured::Measured;
 use super::args::PsArgs;
 use super::{Ledger, json, now, store};
 use crate::args::Cli;
@@ -109,7 +110,9 @@ fn draw(ledger: &Ledger, cli: &Cli) -> Outcome {
     let now = now();
     ledger.store.sweep(now).map_err(store)?;
     let book = ledger.book()?;
-    let seen = measured::look(&book, &ledger.owners);
+    // Of a cluster's memory only a part is here, and that part says itself what is free.
+    let here = ledger.lease.is_none();
+    let seen = if here { measured::look(&book, &ledger.owners) } else { Measured::nothing(&book) };
     let picture = Picture {
         now,
         holders: seen.book.holders(),

@@ -1,6 +1,6 @@
 //! A no of the ledger, with whoever holds the memory and what would make room.
 
-use plimsoll::residency::{Advice, CoResidency, Eviction, Needs, Request, Store};
+use plimsoll::residency::{Advice, CoResidency, Eviction, Needs, Request};
 use plimsoll::units::{Bytes, PoolId};
 use serde::Serialize;
 

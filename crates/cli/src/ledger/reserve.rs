@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll::residency::{
-    CoResidency, LedgerError, Needs, Request, Store, Terms, Ticket, Timestamp, Wait, WaitEnd,
+    CoResidency, LedgerError, Needs, Request, Terms, Ticket, Timestamp, Wait, WaitEnd,
 };
 use serde::Serialize;
 
@@ -35,6 +35,11 @@ pub(crate) fn reserve(args: &ReserveArgs, cli: &Cli) -> Outcome {
     let instance = args.instance.clone().unwrap_or_else(|| spec.role.clone());
     let owners = match args.pid {
         None => Vec::new(),
+        Some(_) if ledger.lease.is_some() => {
+            return Err(Failure::Input(
+                "--pid: nobody of the cluster sees that process; use `plimsoll run`, or --ttl".to_owned(),
+            ));
+        }
         Some(pid) => {
             let unseen = || Failure::Input(format!("--pid {pid}: no such process can be seen"));
             vec![ledger.owners.identify(pid).ok_or_else(unseen)?]

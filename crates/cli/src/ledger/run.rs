@@ -6,7 +6,7 @@ mod device;
 
 use std::time::Duration;
 
-use plimsoll::residency::{Request, Store, Terms};
+use plimsoll::residency::{Request, Terms};
 use plimsoll::units::PoolId;
 
 use super::args::RunArgs;
@@ -50,7 +50,8 @@ pub(crate) fn run(args: &RunArgs, cli: &Cli) -> Outcome {
     let spec = args.needs.spec(&args.role, &args.exclude, pool.as_ref(), &book)?;
     let terms = Terms {
         owners: vec![ledger.this_process()],
-        lease: Some(LEASE),
+        // A cluster's ledger lives on the lease of this process in etcd.
+        lease: ledger.lease.is_none().then_some(LEASE),
         ttl: None,
         pinned: args.pin,
         priority: args.priority,
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &RunArgs, cli: &Cli) -> Outcome {
 
 #[cfg(unix)]
 fn carry(held: &Held<'_>, args: &RunArgs, device: Option<&device::Pinned>) -> Result<u8, Failure> {
-    carry::carry(held.ledger, held.request, &args.command, device)
+    carry::carry(held.ledger, held.request, args, device)
 }
 
 #[cfg(not(unix))]

@@ -215,12 +215,26 @@ impl Inner {
         }
         let metrics = Arc::make_mut(&mut member.metrics);
         metrics.last_heartbeat = Some(now);
+        metrics.gone = false;
         let from = std::mem::replace(&mut metrics.status, NodeStatus::Active);
         if !member.show() {
             return Ok(None);
         }
         self.changed();
         let event = ClusterEvent::Status { node: id.clone(), from, to: NodeStatus::Active };
+        Ok(Some(self.tell(event)))
+    }
+
+    pub(super) fn fail(&mut self, id: &NodeId) -> Result<Option<ClusterEvent>, StateError> {
+        let member = self.member_mut(id)?;
+        let metrics = Arc::make_mut(&mut member.metrics);
+        metrics.gone = true;
+        let from = std::mem::replace(&mut metrics.status, NodeStatus::Failed);
+        if !member.show() {
+            return Ok(None);
+        }
+        self.changed();
+        let event = ClusterEvent::Status { node: id.clone(), from, to: NodeStatus::Failed };
         Ok(Some(self.tell(event)))
     }
 
@@ -292,6 +306,7 @@ fn sweep_one(member: &mut Member, now: Moment, limits: &Limits, events: &mut Vec
     let status = match metrics.last_heartbeat.map(|last| now.since(last)) {
         // The silence of a node that never was heard of counts from the first sweep that meets it.
         None => metrics.status,
+        Some(_) if metrics.gone => metrics.status,
         Some(silence) if silence >= limits.failed_after => NodeStatus::Failed,
         Some(silence) if silence >= limits.degraded_after => NodeStatus::Degraded,
         Some(_) => NodeStatus::Active,

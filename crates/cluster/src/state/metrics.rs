@@ -64,6 +64,8 @@ pub struct NodeMetrics {
     pub(super) status: NodeStatus,
     pub(super) drained: bool,
     pub(super) last_heartbeat: Option<Moment>,
+    /// Known to be gone, whatever its silence: until it is heard of again.
+    pub(super) gone: bool,
     pools: Vec<PoolUse>,
     devices: Vec<(DeviceId, usize, Bytes)>,
     /// `None` until there is a first sample: most of a large cluster may never send one.
@@ -90,6 +92,7 @@ impl NodeMetrics {
             status: node.status,
             drained: node.drained,
             last_heartbeat: None,
+            gone: false,
             pools: node.pools.iter().map(PoolUse::declared).collect(),
             devices: node.devices.iter().map(device).collect(),
             signals: None,

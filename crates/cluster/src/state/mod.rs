@@ -249,6 +249,16 @@ impl ClusterState {
         self.change(|inner| inner.heartbeat(id, now))
     }
 
+    /// Notes that a machine is known to be gone, however short its silence: it has failed until it is heard of again or
+    /// registers. `None` when it had failed before.
+    ///
+    /// # Errors
+    ///
+    /// No such machine.
+    pub fn fail(&self, id: &NodeId) -> Result<Option<ClusterEvent>, StateError> {
+        self.change(|inner| inner.fail(id))
+    }
+
     /// Looks who has been silent for how long, and which samples are too old to be believed; what has changed.
     pub fn sweep(&self, now: Moment) -> Vec<ClusterEvent> {
         self.change(|inner| inner.sweep(now))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_units::{Bytes, PoolId};
 
-use super::{Book, Booking, Measured, Share, Shares};
+use super::{Book, Booking, Measured, Pool, Share, Shares};
 use crate::refusal::UNIFIED_MEMORY;
 use crate::spec::bare;
 use crate::{CoResidency, InferenceSpec, Needs, Request, Terms, Timestamp, footprint};
@@ -162,7 +162,7 @@ impl Book {
     /// What a pool may hold and what is held, where it has a limit.
     pub(crate) fn limit_of(&self, pool: usize) -> Option<(Bytes, u128)> {
         let pool = &self.pools[pool];
-        Some((pool.budget?, pool.used))
+        Some((pool.limit()?, pool.used))
     }
 
     /// Why a share does not fit into its pool.
@@ -173,14 +173,14 @@ impl Book {
         share: &Share,
     ) -> Option<CoResidency> {
         let pool = &self.pools[share.pool];
-        let budget = pool.budget?;
+        let limit = pool.limit()?;
         let own = own.and_then(|own| own.share(share.pool));
         let held = own.map_or(Bytes::ZERO, Share::current);
         if own.is_some_and(|own| share.booked <= own.booked) {
             return None;
         }
         let others = pool.used.saturating_sub(u128::from(held.get()));
-        let free = u128::from(budget.get()).saturating_sub(others);
+        let free = u128::from(limit.get()).saturating_sub(others);
         if u128::from(share.booked.get()) <= free {
             return None;
         }
@@ -189,8 +189,8 @@ impl Book {
             pool: pool.id.clone(),
             need: share.booked,
             free: Bytes::new(u64::try_from(free).unwrap_or(u64::MAX)),
-            budget,
-            holders: self.holders_of(share.pool),
+            budget: pool.budget.unwrap_or(limit),
+            holders: self.holders_of(share.pool).into_iter().chain(pool.kept()).collect(),
         })
     }
 
@@ -208,6 +208,21 @@ impl Book {
         let holding =
             |booking: &Booking| booking.share(pool).map(|share| (booking.role().to_owned(), share.current()));
         self.bookings().filter_map(holding).collect()
+    }
+}
+
+impl Pool {
+    /// The most that may be held: its budget, or less where its memory is known to allow less.
+    fn limit(&self) -> Option<Bytes> {
+        let ceiling = self.ceiling.as_ref().map(|ceiling| ceiling.limit);
+        self.budget.into_iter().chain(ceiling).min()
+    }
+
+    /// What keeps the rest of the budget, and how much that is.
+    fn kept(&self) -> Option<(String, Bytes)> {
+        let ceiling = self.ceiling.as_ref()?;
+        let kept = self.budget?.saturating_sub(ceiling.limit);
+        (!kept.is_zero()).then(|| (ceiling.why.to_string(), kept))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plimsoll_units::{Bytes, PoolId};
 
 use super::admit::{Decision, resized, taken};
-use super::{Book, Booking, Pool, Share};
+use super::{Book, Booking, Ceiling, Pool, Share};
 use crate::refusal::UNIFIED_MEMORY;
 use crate::{CoResidency, Request, Timestamp};
 
@@ -222,7 +222,7 @@ impl Book {
         let place = match self.place(id.as_str()) {
             Some(place) => place,
             None => {
-                self.pools.push(Pool { id: id.clone(), budget, used: 0 });
+                self.pools.push(Pool { id: id.clone(), budget, used: 0, ceiling: None });
                 self.places.insert(id.clone(), self.pools.len() - 1);
                 self.pools.len() - 1
             }
@@ -232,6 +232,28 @@ impl Book {
             touched.pools = true;
         }
         self.pool_use(place)
+    }
+
+    /// Says that of this pool no more than `limit` may be held at this moment, whatever its budget allows; false when
+    /// there is no such pool.
+    ///
+    /// A refusal then names `why` among the holders, with the part of the budget that it keeps. No store writes a
+    /// ceiling down, and nobody is thrown out: it is for what is known of the memory itself, such as that somebody else
+    /// uses it.
+    pub fn set_ceiling(&mut self, id: &PoolId, limit: Bytes, why: &str) -> bool {
+        let Some(place) = self.place(id.as_str()) else {
+            return false;
+        };
+        self.pools[place].ceiling = Some(Ceiling { limit, why: why.into() });
+        true
+    }
+
+    /// What of a pool may still be booked at this moment, under its budget and its ceiling; `None` when it has neither, or
+    /// there is no such pool.
+    pub fn room(&self, id: &str) -> Option<Bytes> {
+        let (limit, used) = self.limit_of(self.place(id)?)?;
+        let room = u128::from(limit.get()).saturating_sub(used);
+        Some(Bytes::new(u64::try_from(room).unwrap_or(u64::MAX)))
     }
 
     /// How full every pool is, in the order of ids.

@@ -333,7 +333,7 @@ impl Book {
     }
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "serde")]
 impl Book {
     pub(crate) fn waiter(&self, ticket: u64) -> Option<&Waiter> {
         self.queue.waiters.get(self.queue.places.get(&ticket)?)

@@ -48,8 +48,8 @@ impl Owners for Fake {
 pub(crate) struct Case {
     pub(crate) store: Box<dyn Store>,
     pub(crate) owners: Arc<Fake>,
-    // Removed when the case ends.
-    _folder: Option<Folder>,
+    // Removed, or ended, when the case ends.
+    _keeper: Option<Box<dyn Send + Sync>>,
 }
 
 impl std::ops::Deref for Case {
@@ -60,26 +60,24 @@ impl std::ops::Deref for Case {
     }
 }
 
+impl Case {
+    pub(crate) fn new(store: impl Store + 'static, owners: Arc<Fake>) -> Self {
+        Self { store: Box::new(store), owners, _keeper: None }
+    }
+
+    /// The same, with what has to stay as long as the ledger.
+    pub(crate) fn kept_by(self, keeper: impl Send + Sync + 'static) -> Self {
+        Self { _keeper: Some(Box::new(keeper)), ..self }
+    }
+}
+
 /// A ledger in memory.
 pub(crate) fn memory(pools: &[(&str, Option<u64>)]) -> Case {
     let owners = Arc::new(Fake::default());
     let asked: Arc<dyn Owners> = Arc::clone(&owners) as Arc<dyn Owners>;
     let store =
         ResidencyLedger::with_owners(pools.iter().map(|(id, budget)| (pool(id), budget.map(gb))), asked);
-    Case { store: Box::new(store), owners, _folder: None }
-}
-
-/// A ledger in a file of its own.
-#[cfg(feature = "sqlite")]
-pub(crate) fn file(pools: &[(&str, Option<u64>)]) -> Case {
-    use plimsoll_residency::{FileLedger, FileOptions};
-    let folder = Folder::new();
-    let owners = Arc::new(Fake::default());
-    let asked: Arc<dyn Owners> = Arc::clone(&owners) as Arc<dyn Owners>;
-    let store = FileLedger::open(folder.0.join("ledger"), FileOptions::default(), asked).unwrap();
-    let pools: Vec<_> = pools.iter().map(|(id, budget)| (pool(id), budget.map(gb))).collect();
-    store.init_pools(&pools, at(0)).unwrap();
-    Case { store: Box::new(store), owners, _folder: Some(folder) }
+    Case::new(store, owners)
 }
 
 /// A folder that is removed at the end.

@@ -54,6 +54,11 @@ pub(super) fn look(book: &Book, owners: &ProcOwners) -> Measured {
 type Trees = BTreeMap<String, BTreeSet<u32>>;
 
 impl Measured {
+    /// Nothing was measured.
+    pub(super) fn nothing(book: &Book) -> Self {
+        Self { book: book.clone(), attributions: Vec::new(), unknown: Vec::new() }
+    }
+
     fn take_in_host(&mut self, trees: &Trees, processes: &Processes) {
         for held in self.book.holders().iter().filter(|held| is_host(&held.pool)) {
             if let Some(tree) = trees.get(&held.instance) {

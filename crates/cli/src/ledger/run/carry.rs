@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use plimsoll::residency::{LedgerError, Request, Store, footprint};
+use plimsoll::residency::{LedgerError, Request, footprint};
 use plimsoll::units::{Bytes, PoolId};
 use plimsoll::{Place, Processes};
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +15,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
+use super::super::args::{OnLost, RunArgs};
 use super::super::{Ledger, now};
 use super::device::Pinned;
 use crate::failure::Failure;
@@ -26,12 +27,13 @@ const BEAT: Duration = Duration::from_secs(5);
 pub(super) fn carry(
     ledger: &Ledger,
     request: &Request,
-    command: &[OsString],
+    args: &RunArgs,
     device: Option<&Pinned>,
 ) -> Result<u8, Failure> {
     // Before the command starts, so that no signal falls between.
     let events = events()?;
-    let mut child = start(command, device)?;
+    let mut child = start(&args.command, device)?;
+    let mut lost = false;
     let mut beat = Beat { ledger, request, told: false, gone: false, pool: host_pool(ledger, request) };
     let mut next = now().saturating_add(BEAT);
     loop {
@@ -43,6 +45,10 @@ pub(super) fn carry(
         }
         if let Some(status) = child.try_wait().map_err(Failure::internal)? {
             return Ok(told(status));
+        }
+        if let (false, Some(why)) = (lost, ledger.lease.as_ref().and_then(crate::live::Lease::lost)) {
+            lost = true;
+            on_lost(&child, &request.instance, &why, args.on_lost);
         }
         if now() >= next {
             beat.beat(child.id());
@@ -80,6 +86,18 @@ fn start(command: &[OsString], device: Option<&Pinned>) -> Result<Child, Failure
         stdout: String::new(),
         stderr: format!("cannot start a process: {error}"),
     })
+}
+
+/// Says that a booking was lost, and ends the command where that was asked for.
+fn on_lost(child: &Child, instance: &str, why: &str, what: OnLost) {
+    let then = match what {
+        OnLost::Warn => "the command runs on",
+        OnLost::Kill => "the command is told to end",
+    };
+    crate::complain(&format!("note: the booking of {instance} was lost: {why}; {then}"));
+    if what == OnLost::Kill {
+        let _ended = kill_process(Pid::from_child(child), Signal::TERM);
+    }
 }
 
 /// Sends a signal on to the command. What the terminal or the kernel sent, the command has got itself.
@@ -120,7 +138,9 @@ impl Beat<'_> {
     /// Renews the lease and takes in what is used. A ledger that cannot be written now is tried again next time.
     fn beat(&mut self, child: u32) {
         let (store, instance) = (&self.ledger.store, &self.request.instance);
-        if !self.gone
+        // A lease of etcd's is renewed by itself.
+        if self.ledger.lease.is_none()
+            && !self.gone
             && let Err(LedgerError::NotHeld { .. }) = store.heartbeat(instance, now())
         {
             self.gone = true;
