@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+#[cfg(unix)]
+pub(crate) mod browser;
 pub(crate) mod http;
 pub(crate) mod schema;
 
