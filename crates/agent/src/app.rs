@@ -10,11 +10,13 @@ use plimsoll::export::{FormatError, PlanFile};
 use plimsoll::profile::{FreeMemory, SystemProfile};
 use plimsoll::residency::{Book, Store, StoreError};
 use plimsoll::units::{Bytes, NodeId, PoolId};
-use plimsoll::watcher::{Subscription, SystemProfileWatcher};
+use plimsoll::watcher::{Subscription, SystemProfileWatcher, off_the_runtime};
 use plimsoll::{Planned, Stack, StackEvent, Standing};
 use tokio::sync::{Semaphore, watch};
+use tracing::Span;
 
 use crate::api::{PlanMemory, Reckoning};
+use crate::error::ApiError;
 use crate::journal::Journal;
 use crate::models::Models;
 use crate::server::is_loopback;
@@ -201,6 +203,15 @@ impl App {
         // What is described once and for all does not change, so nor does how a plan stands there.
         let now = if self.source.has_this_machine() { self.stack.standing() } else { None };
         Some((held.file, now.unwrap_or(held.standing)))
+    }
+
+    /// Does work that may block, off the threads of the runtime, in the span of the request that asks for it.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let span = Span::current();
+        off_the_runtime(move || span.in_scope(|| work(&self))).await.ok_or_else(ApiError::panicked)
     }
 
     pub(crate) fn snapshot(&self) -> Arc<ClusterSnapshot> {

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 use plimsoll::residency::Timestamp;
 
 /// The time, as everybody who shares a ledger's file counts it.
-#[expect(clippy::disallowed_methods, reason = "bookings have a beginning, which all who share them must agree on")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "bookings have a beginning, which all who share them must agree on"
+)]
 pub(crate) fn now() -> Timestamp {
     Timestamp::after_epoch(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }

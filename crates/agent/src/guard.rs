@@ -44,7 +44,8 @@ async fn answer(app: &App, request: Request, next: Next) -> Response {
     }
     let Ok(_place) = app.requests.try_acquire() else {
         let most = app.limits.requests;
-        return ApiError::busy(format!("{most} requests are being answered, and that is the most")).into_response();
+        return ApiError::busy(format!("{most} requests are being answered, and that is the most"))
+            .into_response();
     };
     match tokio::time::timeout(app.limits.answer_time, next.run(request)).await {
         Ok(response) => response,
@@ -65,13 +66,17 @@ fn may_ask(app: &App, request: &Request) -> Result<(), ApiError> {
         return no(format!("the Host '{host}' is not this machine, and only this machine is listened to"));
     }
     if let Some(origin) = one(headers, "origin")?
-        && !origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")).is_some_and(|from| from.eq_ignore_ascii_case(host))
+        && !origin
+            .strip_prefix("http://")
+            .or_else(|| origin.strip_prefix("https://"))
+            .is_some_and(|from| from.eq_ignore_ascii_case(host))
     {
         return no(format!("a page of '{origin}' may not ask"));
     }
     // The page itself may be opened from anywhere: it holds no data.
     let open = path == "/" || path == "/healthz";
-    let elsewhere = one(headers, "sec-fetch-site")?.is_some_and(|site| site != "same-origin" && site != "none");
+    let elsewhere =
+        one(headers, "sec-fetch-site")?.is_some_and(|site| site != "same-origin" && site != "none");
     if elsewhere && !(open && request.method() == Method::GET) {
         return no("a page of another site may not ask".to_owned());
     }
@@ -116,7 +121,8 @@ fn is_loopback(host: &str, port: u16) -> bool {
         },
     };
     let ours = told.is_none_or(|told| told.parse() == Ok(port));
-    let local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let local = name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     ours && local
 }
 
@@ -130,8 +136,22 @@ mod tests {
             assert!(is_loopback(good, 80), "{good}");
         }
         for bad in [
-            "", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "127.0.0.1:81", "localhost:", "localhost:x",
-            "10.0.0.1", "0.0.0.0", "[::1", "[::]", "[::1]80", "localhost:80:80", "@localhost", "localhost/", "127.0.0.1:80@evil",
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "127.0.0.1:81",
+            "localhost:",
+            "localhost:x",
+            "10.0.0.1",
+            "0.0.0.0",
+            "[::1",
+            "[::]",
+            "[::1]80",
+            "localhost:80:80",
+            "@localhost",
+            "localhost/",
+            "127.0.0.1:80@evil",
         ] {
             // Without a number after it, a port is none of ours.
             assert!(!is_loopback(bad, 80), "{bad}");

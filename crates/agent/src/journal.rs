@@ -140,9 +140,13 @@ mod tests {
         for n in 1..=5 {
             journal.note("n", &BTreeMap::from([("n", n)]));
         }
-        for (seen, lost, rest) in
-            [(0, 2, vec![3, 4, 5]), (1, 1, vec![3, 4, 5]), (2, 0, vec![3, 4, 5]), (4, 0, vec![5]), (5, 0, vec![])]
-        {
+        for (seen, lost, rest) in [
+            (0, 2, vec![3, 4, 5]),
+            (1, 1, vec![3, 4, 5]),
+            (2, 0, vec![3, 4, 5]),
+            (4, 0, vec![5]),
+            (5, 0, vec![]),
+        ] {
             let read = journal.after(seen, 9);
             assert_eq!((read.lost, numbers(&read)), (Some(lost), rest), "after {seen}");
         }

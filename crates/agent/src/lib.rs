@@ -60,7 +60,7 @@ mod source;
 mod stall;
 mod token;
 
-pub use api::PlanRequest;
+pub use api::{Copies, PlanRequest};
 pub use app::{FreeProbe, Measure, Setup};
 pub use config::{Config, Limits};
 pub use models::ModelsError;

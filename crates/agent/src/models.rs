@@ -41,7 +41,9 @@ pub struct ModelsError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NameError {
     /// It could lead anywhere.
-    #[error("the model '{name}' must be a path below the folder of models, of names alone: no '..', no '/' before them")]
+    #[error(
+        "the model '{name}' must be a path below the folder of models, of names alone: no '..', no '/' before them"
+    )]
     Form { name: String },
     /// It leads out of the folder.
     #[error("the model '{name}' leads out of the folder of models (through '{}')", through.display())]
@@ -78,7 +80,8 @@ impl Models {
             return Ok(Found { spec, path, state });
         }
         let opened = plimsoll::model::open(&path);
-        let spec = opened.map_err(|source| NameError::Open { name: name.to_owned(), source: Box::new(source) })?;
+        let spec =
+            opened.map_err(|source| NameError::Open { name: name.to_owned(), source: Box::new(source) })?;
         if spec.layer_count() == 0 {
             return Err(NameError::Empty { name: name.to_owned() });
         }

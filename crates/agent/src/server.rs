@@ -33,7 +33,9 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconn
 #[non_exhaustive]
 pub enum StartError {
     /// Others than this machine could ask, and nobody would ask them who they are.
-    #[error("{address} can be reached from other machines, and without a token anybody there could ask; give a token, or listen on 127.0.0.1")]
+    #[error(
+        "{address} can be reached from other machines, and without a token anybody there could ask; give a token, or listen on 127.0.0.1"
+    )]
     Open {
         /// Where it was to listen.
         address: SocketAddr,

@@ -124,7 +124,13 @@ mod tests {
     fn only_the_whole_token_is_the_token() {
         let token = Token::new("0123456789abcdef").unwrap();
         assert!(token.is(b"0123456789abcdef"));
-        for wrong in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF", "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"] {
+        for wrong in [
+            "",
+            "0123456789abcde",
+            "0123456789abcdef0",
+            "0123456789abcdeF",
+            "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        ] {
             assert!(!token.is(wrong.as_bytes()), "{wrong:?}");
         }
     }

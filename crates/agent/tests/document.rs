@@ -69,7 +69,9 @@ fn every_answer_has_the_shape_that_the_document_says_it_has() {
     let paths = document["paths"].as_object().unwrap();
     let all: BTreeSet<String> = paths
         .iter()
-        .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(move |method| format!("{method} {path}")))
+        .flat_map(|(path, methods)| {
+            methods.as_object().unwrap().keys().map(move |method| format!("{method} {path}"))
+        })
         .collect();
     assert_eq!(described, all, "every path that is described was asked");
 }

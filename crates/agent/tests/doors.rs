@@ -42,9 +42,16 @@ fn with_a_token_nothing_but_the_page_and_the_sign_of_life_is_told_to_strangers()
         assert!(reply.error(401).contains("needs a token"), "{method} {path}");
         assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
         for wrong in ["0123456789abcdef-0123456789abcdeF", "", "0", &TOKEN[1..], &format!("{TOKEN}0")] {
-            assert_eq!(client.with_token(wrong).ask(method, path, None).status, 401, "{method} {path} {wrong:?}");
+            assert_eq!(
+                client.with_token(wrong).ask(method, path, None).status,
+                401,
+                "{method} {path} {wrong:?}"
+            );
         }
-        assert_eq!(client.with("authorization", &format!("Basic {TOKEN}")).ask(method, path, None).status, 401);
+        assert_eq!(
+            client.with("authorization", &format!("Basic {TOKEN}")).ask(method, path, None).status,
+            401
+        );
         assert_eq!(client.with("authorization", TOKEN).ask(method, path, None).status, 401);
     }
     assert_eq!(client.with_token(TOKEN).get("/v1/cluster").status, 200);
@@ -56,7 +63,12 @@ fn names_that_are_not_this_machine_are_refused() {
     let agent = Wanted::usual().serve();
     let client = agent.client();
     let port = agent.address.port();
-    for good in [format!("localhost:{port}"), format!("127.0.0.1:{port}"), "localhost".to_owned(), format!("[::1]:{port}")] {
+    for good in [
+        format!("localhost:{port}"),
+        format!("127.0.0.1:{port}"),
+        "localhost".to_owned(),
+        format!("[::1]:{port}"),
+    ] {
         assert_eq!(client.with("host", &good).get("/v1/profile").status, 200, "{good}");
     }
     for bad in ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost:1", "10.0.0.1", ""] {
@@ -101,7 +113,9 @@ fn pages_of_other_sites_may_not_ask() {
 #[test]
 fn bodies_say_that_they_are_json() {
     let agent = Wanted::usual().serve();
-    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp"] {
+    for kind in
+        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp"]
+    {
         let reply = agent.client().with("content-type", kind).ask("POST", "/v1/plan", Some(b"{}"));
         assert!(reply.error(415).contains(kind), "{kind}");
     }
@@ -120,7 +134,8 @@ fn a_body_that_is_too_long_is_not_read() {
     assert_eq!(client.ask("POST", "/v1/plan", Some(&[b' '; 1000])).status, 400);
     // Without a length it is counted as it comes.
     let mut stream = client.connect();
-    let head = client.head("POST", "/v1/plan", None).replace("\r\n\r\n", "\r\ntransfer-encoding: chunked\r\n\r\n");
+    let head =
+        client.head("POST", "/v1/plan", None).replace("\r\n\r\n", "\r\ntransfer-encoding: chunked\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     for _ in 0..3 {
         drop(stream.write_all(b"200\r\n"));
@@ -133,7 +148,8 @@ fn a_body_that_is_too_long_is_not_read() {
 #[test]
 fn a_head_or_a_body_that_does_not_come_ends_the_connection_and_others_are_answered() {
     let quick = Duration::from_millis(200);
-    let agent = Wanted::usual().limited(|limits| (limits.head_time, limits.body_time) = (quick, quick)).serve();
+    let agent =
+        Wanted::usual().limited(|limits| (limits.head_time, limits.body_time) = (quick, quick)).serve();
     let client = agent.client();
     let slow: Vec<_> = (0..50)
         .map(|_| {
@@ -163,13 +179,18 @@ fn more_connections_than_there_are_places_for_are_told_to_come_again() {
     let mut held = [client.connect(), client.connect()];
     for stream in &mut held {
         // Answered, and kept.
-        stream.write_all(client.head("GET", "/healthz", None).replace("connection: close\r\n", "").as_bytes()).unwrap();
+        stream
+            .write_all(client.head("GET", "/healthz", None).replace("connection: close\r\n", "").as_bytes())
+            .unwrap();
         let mut begin = [0; 15];
         stream.read_exact(&mut begin).unwrap();
         assert_eq!(&begin, b"HTTP/1.1 200 OK");
     }
     let reply = Reply::read(client.connect());
-    assert_eq!((reply.error(503).as_str(), reply.header("retry-after")), ("too many connections at once", Some("1")));
+    assert_eq!(
+        (reply.error(503).as_str(), reply.header("retry-after")),
+        ("too many connections at once", Some("1"))
+    );
     drop(held);
 }
 
@@ -203,9 +224,7 @@ fn paths_lead_nowhere_but_below_the_folder_of_models() {
         symlink(outside.0.join("secret.toml"), folder.0.join("mixed/part.toml")).unwrap();
     }
     let agent = Wanted::usual().with_models(&folder.0).serve();
-    let ask = |name: &str| {
-        agent.client().post("/v1/plan", &serde_json::json!({ "model": name }).to_string())
-    };
+    let ask = |name: &str| agent.client().post("/v1/plan", &serde_json::json!({ "model": name }).to_string());
     assert_eq!(ask("own/good.toml").status, 200);
     let absolute = outside.0.join("secret.toml");
     for name in [
@@ -253,7 +272,10 @@ fn what_other_machines_can_reach_needs_a_token() {
         let wanted = Wanted::usual();
         let setup = Setup {
             id: NodeId::new("tower").unwrap(),
-            watcher: plimsoll::watcher::SystemProfileWatcher::with_probe(Duration::from_secs(9), || Ok(kit::machine(1))).unwrap(),
+            watcher: plimsoll::watcher::SystemProfileWatcher::with_probe(Duration::from_secs(9), || {
+                Ok(kit::machine(1))
+            })
+            .unwrap(),
             free: Box::new(|_| FreeMemory::default()),
             ledger: wanted.ledger,
             kept_free: Bytes::ZERO,
@@ -261,12 +283,17 @@ fn what_other_machines_can_reach_needs_a_token() {
             source: Source::Machine,
         };
         let listen: SocketAddr = listen.parse().unwrap();
-        runtime.block_on(Agent::bind(Config { listen, token, ..Config::default() }, setup)).map(|agent| agent.address())
+        runtime
+            .block_on(Agent::bind(Config { listen, token, ..Config::default() }, setup))
+            .map(|agent| agent.address())
     };
     for open in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let error = bind(open, None).unwrap_err();
         assert!(matches!(error, StartError::Open { .. }), "{error}");
-        assert!(error.to_string().starts_with(&format!("{open} can be reached from other machines")), "{error}");
+        assert!(
+            error.to_string().starts_with(&format!("{open} can be reached from other machines")),
+            "{error}"
+        );
     }
     assert_ne!(bind("0.0.0.0:0", Some(Token::new(TOKEN).unwrap())).unwrap().port(), 0);
     assert!(matches!(bind("192.0.2.1:0", Some(Token::new(TOKEN).unwrap())), Err(StartError::Listen { .. })));
@@ -278,7 +305,14 @@ fn where_others_are_listened_to_any_host_name_will_do() {
     let here = SocketAddr::from(([127, 0, 0, 1], agent.address.port()));
     let client = kit::Client::of(here).with_token(TOKEN);
     assert_eq!(client.with("host", "tower.home:8710").get("/v1/profile").status, 200);
-    assert_eq!(client.with("host", "tower.home:8710").with("origin", "http://evil.example").get("/v1/profile").status, 403);
+    assert_eq!(
+        client
+            .with("host", "tower.home:8710")
+            .with("origin", "http://evil.example")
+            .get("/v1/profile")
+            .status,
+        403
+    );
 }
 
 #[test]

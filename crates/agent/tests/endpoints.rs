@@ -20,14 +20,21 @@ const HOME: &str = "[[node]]\nid = \"box\"\n\
 fn the_agent_says_that_it_runs_and_what_the_machine_is() {
     let agent = Wanted::usual().serve();
     let client = agent.client();
-    assert_eq!(client.get("/healthz").json(200), json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")}));
+    assert_eq!(
+        client.get("/healthz").json(200),
+        json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")})
+    );
     assert_eq!(client.get("/readyz").json(200)["status"], "ok");
     let profile = client.get("/v1/profile").json(200);
     assert_eq!((&profile["node"], &profile["acceleration"]), (&json!("tower"), &json!("gpu")));
     assert_eq!(profile["accelerators"][1]["id"], "GPU-1");
     let cluster = client.get("/v1/cluster").json(200);
-    let pools: Vec<&str> =
-        cluster["nodes"][0]["pools"].as_array().unwrap().iter().map(|pool| pool["id"].as_str().unwrap()).collect();
+    let pools: Vec<&str> = cluster["nodes"][0]["pools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pool| pool["id"].as_str().unwrap())
+        .collect();
     assert_eq!((&cluster["source"], pools), (&json!("machine"), vec!["ram", "CUDA0", "CUDA1"]));
     assert_eq!(cluster["skew"]["ratio"], 1.0);
 }
@@ -109,13 +116,19 @@ fn wrong_requests_name_what_is_wrong_and_where() {
         (&format!(r#"{{{list}, "pipelines": "many"}}"#), "a number of copies from 1 on"),
         (&format!(r#"{{{list}, "reserve": "1XB"}}"#), "1XB"),
         (&format!(r#"{{{list}, "only": ["mac"]}}"#), "only names node 'mac', and the cluster has box"),
-        (&format!(r#"{{{list}, "cap": ["box/CUDA7=1"]}}"#), "cap names device 'box/CUDA7', and the cluster has box/CUDA0, box/CUDA1"),
+        (
+            &format!(r#"{{{list}, "cap": ["box/CUDA7=1"]}}"#),
+            "cap names device 'box/CUDA7', and the cluster has box/CUDA0, box/CUDA1",
+        ),
         (&format!(r#"{{{list}, "cap": ["box/CUDA0=1", "box/CUDA0=2"]}}"#), "twice"),
         (&format!(r#"{{{list}, "cap": ["box"]}}"#), "cap 'box': not of the form"),
         (&format!(r#"{{{list}, "pin": ["0-1"]}}"#), "pin: "),
         (r#"{"list": {"layers": []}}"#, "no layers"),
         (r#"{"list": {"layers": [{"bytes": 1, "kv": 2}]}}"#, "unknown field `kv`"),
-        (r#"{"list": {"layers": [{"bytes": 1, "count": 20001}]}}"#, "20001 layers, and this agent plans at most 20000"),
+        (
+            r#"{"list": {"layers": [{"bytes": 1, "count": 20001}]}}"#,
+            "20001 layers, and this agent plans at most 20000",
+        ),
         (r#"{"list": {"layers": [{"bytes": 1, "count": 99999999999}]}}"#, "99999999999 layers"),
         (&format!(r#"{{{list}, "list": {{}}}}"#), "duplicate field `list`"),
     ] {
@@ -149,16 +162,27 @@ fn models_are_planned_by_path_below_their_folder() {
 fn memory_is_booked_shown_and_given_back() {
     let agent = Wanted::usual().serve();
     let client = agent.client();
-    let booked = client.post("/v1/reservations", r#"{"role": "coder", "needs": "20GB", "pool": "CUDA0", "pin": true}"#);
-    assert_eq!(booked.json(201), json!({"format": "plimsoll.reserve/1", "instance": "coder", "changed": true}));
+    let booked = client
+        .post("/v1/reservations", r#"{"role": "coder", "needs": "20GB", "pool": "CUDA0", "pin": true}"#);
+    assert_eq!(
+        booked.json(201),
+        json!({"format": "plimsoll.reserve/1", "instance": "coder", "changed": true})
+    );
     let again = client.post("/v1/reservations", r#"{"role": "coder", "needs": "20GB", "pool": "CUDA0"}"#);
     assert_eq!(again.json(200)["changed"], false);
     let ledger = client.get("/v1/ledger").json(200);
     assert_eq!(ledger["format"], "plimsoll.ps/1");
     let holder = &ledger["holders"][0];
-    assert_eq!((&holder["instance"], &holder["bytes"], &holder["pinned"]), (&json!("coder"), &json!(20_000_000_000_u64), &json!(true)));
-    let refusal = client.post("/v1/reservations", r#"{"role": "chat", "needs": "20GB", "pool": "CUDA0"}"#).json(409);
-    assert_eq!((&refusal["format"], &refusal["reason"]), (&json!("plimsoll.refusal/1"), &json!("over-budget")));
+    assert_eq!(
+        (&holder["instance"], &holder["bytes"], &holder["pinned"]),
+        (&json!("coder"), &json!(20_000_000_000_u64), &json!(true))
+    );
+    let refusal =
+        client.post("/v1/reservations", r#"{"role": "chat", "needs": "20GB", "pool": "CUDA0"}"#).json(409);
+    assert_eq!(
+        (&refusal["format"], &refusal["reason"]),
+        (&json!("plimsoll.refusal/1"), &json!("over-budget"))
+    );
     assert!(refusal["certificate"].as_str().unwrap().contains("held by coder 20.0 GB"), "{refusal}");
     assert_eq!(
         client.delete("/v1/reservations/coder").json(200),
@@ -232,7 +256,11 @@ fn a_plan_that_does_not_hold_or_was_changed_is_not_taken() {
     let error = client.put("/v1/plan/current", &changed).error(400);
     assert!(error.contains("changed by hand"), "{error}");
     assert!(client.put("/v1/plan/current", "{}").error(400).contains("not a plan"));
-    assert_eq!(client.get("/v1/plan/current").json(200)["standing"]["holds"], true, "what was in force stays");
+    assert_eq!(
+        client.get("/v1/plan/current").json(200)["standing"]["holds"],
+        true,
+        "what was in force stays"
+    );
 }
 
 #[test]
@@ -264,7 +292,10 @@ fn figures_are_open_metrics_with_what_is_total_used_booked_and_refused() {
     client.post("/v1/plan", &toy(3, "1GB")).json(200);
     client.post("/v1/plan", &toy(99, "10GB")).json(409);
     let reply = client.get("/metrics");
-    assert_eq!(reply.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert_eq!(
+        reply.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    );
     let text = reply.text();
     assert!(text.ends_with("# EOF\n"));
     let figure = |name: &str| {
@@ -288,7 +319,10 @@ fn figures_are_open_metrics_with_what_is_total_used_booked_and_refused() {
     // Every sample belongs to a family that was declared.
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
-        let base = ["_total", "_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let base = ["_total", "_bucket", "_count", "_sum"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name);
         assert!(text.contains(&format!("# TYPE {base} ")), "{name}");
     }
 }
@@ -299,10 +333,19 @@ fn budgets_that_somebody_gave_stand_and_those_of_a_new_ledger_follow_the_machine
     use plimsoll::units::PoolId;
     let budgets = |agent: &kit::Served| -> Value {
         let ledger = agent.client().get("/v1/ledger").json(200);
-        ledger["pools"].as_array().unwrap().iter().map(|pool| json!([pool["id"], pool["budget_bytes"]])).collect()
+        ledger["pools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pool| json!([pool["id"], pool["budget_bytes"]]))
+            .collect()
     };
     let new = Wanted::usual().serve();
-    let followed = json!([["CUDA0", Bytes::gib(23).get()], ["CUDA1", Bytes::gib(23).get()], ["ram", Bytes::gib(63).get()]]);
+    let followed = json!([
+        ["CUDA0", Bytes::gib(23).get()],
+        ["CUDA1", Bytes::gib(23).get()],
+        ["ram", Bytes::gib(63).get()]
+    ]);
     assert_eq!(budgets(&new), followed);
     let given = ResidencyLedger::with_pools([(PoolId::new("CUDA0").unwrap(), Some(Bytes::gib(10)))]);
     assert_eq!(given.book().unwrap().pools().len(), 1);
@@ -321,5 +364,8 @@ fn ten_thousand_machines_are_planned_on_and_shown() {
     assert!(agent.client().get("/metrics").text().contains("node=\"n09999\""));
     let mut asked: Value = serde_json::from_str(&toy(80, "1GB")).unwrap();
     asked["objective"] = json!("fit");
-    assert_eq!(agent.client().post("/v1/plan", &asked.to_string()).json(200)["stages"].as_array().unwrap().len(), 4);
+    assert_eq!(
+        agent.client().post("/v1/plan", &asked.to_string()).json(200)["stages"].as_array().unwrap().len(),
+        4
+    );
 }

@@ -36,12 +36,18 @@ fn bookings_of_anybody_are_told_and_so_are_refusals() {
     // Another process that shares the ledger.
     agent.ledger.request(&booking("other"), Timestamp::ZERO).unwrap();
     let told = events.find("booking").data;
-    assert_eq!((&told["change"], &told["instance"], &told["bytes"]), (&json!("booked"), &json!("other"), &json!(7)));
+    assert_eq!(
+        (&told["change"], &told["instance"], &told["bytes"]),
+        (&json!("booked"), &json!("other"), &json!(7))
+    );
     agent.client().delete("/v1/reservations/other");
     assert_eq!(events.find("booking").data["change"], "released");
     agent.client().post("/v1/plan", &toy(99, "10GB")).json(409);
     let told = events.find("refusal").data;
-    assert_eq!((&told["of"], &told["name"], &told["reason"]), (&json!("plan"), &json!("toy"), &json!("proven-infeasible")));
+    assert_eq!(
+        (&told["of"], &told["name"], &told["reason"]),
+        (&json!("plan"), &json!("toy"), &json!("proven-infeasible"))
+    );
     agent.client().post("/v1/reservations", r#"{"role": "big", "needs": "1TB", "pool": "CUDA0"}"#).json(409);
     let told = events.find("refusal").data;
     assert_eq!((&told["of"], &told["name"]), (&json!("booking"), &json!("big")));
@@ -102,7 +108,8 @@ fn a_reader_that_does_not_read_holds_nobody_up_and_loses_what_is_oldest() {
     let long = "n".repeat(400_000);
     let mut last = None;
     for n in 0..80 {
-        let body = format!("{{\"list\": {{\"name\": \"{n}{long}\", \"layers\": [{{\"bytes\": \"10TB\"}}]}}}}");
+        let body =
+            format!("{{\"list\": {{\"name\": \"{n}{long}\", \"layers\": [{{\"bytes\": \"10TB\"}}]}}}}");
         assert_eq!(client.post("/v1/plan", &body).status, 409);
         last = quick.find("refusal").id;
     }

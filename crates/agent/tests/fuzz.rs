@@ -14,13 +14,43 @@ use serde_json::{Map, Value, json};
 
 static AGENT: LazyLock<Served> = LazyLock::new(|| Wanted::usual().serve());
 
-const PATHS: [(&str, &str); 3] = [("POST", "/v1/plan"), ("POST", "/v1/reservations"), ("PUT", "/v1/plan/current")];
+const PATHS: [(&str, &str); 3] =
+    [("POST", "/v1/plan"), ("POST", "/v1/reservations"), ("PUT", "/v1/plan/current")];
 
 /// Keys that mean something somewhere, so that values get past them.
 const KEYS: [&str; 32] = [
-    "list", "layers", "bytes", "count", "kv_bytes", "kv_bytes_per_token", "weights", "cut", "name", "input_bytes",
-    "head_bytes", "model", "ctx", "ctx_total", "parallel", "ubatch", "cache_type_k", "objective", "strategy", "reserve",
-    "max_devices", "only", "cap", "pin", "pipelines", "engine", "role", "needs", "pool", "exclude", "ttl_seconds", "format",
+    "list",
+    "layers",
+    "bytes",
+    "count",
+    "kv_bytes",
+    "kv_bytes_per_token",
+    "weights",
+    "cut",
+    "name",
+    "input_bytes",
+    "head_bytes",
+    "model",
+    "ctx",
+    "ctx_total",
+    "parallel",
+    "ubatch",
+    "cache_type_k",
+    "objective",
+    "strategy",
+    "reserve",
+    "max_devices",
+    "only",
+    "cap",
+    "pin",
+    "pipelines",
+    "engine",
+    "role",
+    "needs",
+    "pool",
+    "exclude",
+    "ttl_seconds",
+    "format",
 ];
 
 fn leaf() -> impl Strategy<Value = Value> {
@@ -33,16 +63,33 @@ fn leaf() -> impl Strategy<Value = Value> {
         any::<f64>().prop_map(Value::from),
         ".{0,12}".prop_map(Value::from),
         proptest::sample::select(vec![
-            "f16", "q8_0", "latency", "throughput", "balanced", "fit", "auto", "none", "llama.cpp", "1GB", "18446744073709551615",
-            "tower", "tower/CUDA0=1GB", "0-1=tower/CUDA0", "0-99999999999=tower/ram", "CUDA0", "../x", "plimsoll.plan/1",
+            "f16",
+            "q8_0",
+            "latency",
+            "throughput",
+            "balanced",
+            "fit",
+            "auto",
+            "none",
+            "llama.cpp",
+            "1GB",
+            "18446744073709551615",
+            "tower",
+            "tower/CUDA0=1GB",
+            "0-1=tower/CUDA0",
+            "0-99999999999=tower/ram",
+            "CUDA0",
+            "../x",
+            "plimsoll.plan/1",
         ])
         .prop_map(Value::from),
     ]
 }
 
 fn object(inside: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
-    vec((proptest::sample::select(&KEYS[..]), inside), 0..6)
-        .prop_map(|pairs| Value::from(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>()))
+    vec((proptest::sample::select(&KEYS[..]), inside), 0..6).prop_map(|pairs| {
+        Value::from(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Map<_, _>>())
+    })
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -53,10 +100,12 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 /// Requests that are almost right.
 fn almost() -> impl Strategy<Value = Value> {
-    let layer = (any::<u64>(), 0..40_u64, any::<u64>(), any::<bool>(), 0..3_u32).prop_map(|(bytes, count, kv, cut, shift)| {
-        let bytes = bytes >> (shift * 20);
-        json!({"bytes": bytes, "count": count, "kv_bytes_per_token": kv >> 40, "cut": cut})
-    });
+    let layer = (any::<u64>(), 0..40_u64, any::<u64>(), any::<bool>(), 0..3_u32).prop_map(
+        |(bytes, count, kv, cut, shift)| {
+            let bytes = bytes >> (shift * 20);
+            json!({"bytes": bytes, "count": count, "kv_bytes_per_token": kv >> 40, "cut": cut})
+        },
+    );
     let list = vec(layer, 0..4).prop_map(|layers| json!({"name": "a", "layers": layers}));
     (list, vec((proptest::sample::select(&KEYS[11..26]), leaf()), 0..4)).prop_map(|(list, extra)| {
         let mut request = Map::new();
@@ -70,7 +119,13 @@ fn is_no_fault(body: &[u8]) -> Result<(), TestCaseError> {
     let client = AGENT.client().with("content-type", "application/json");
     for (method, path) in PATHS {
         let reply = client.ask(method, path, Some(body));
-        prop_assert!(reply.status < 500, "{} {}: {}", path, reply.status, String::from_utf8_lossy(&reply.body));
+        prop_assert!(
+            reply.status < 500,
+            "{} {}: {}",
+            path,
+            reply.status,
+            String::from_utf8_lossy(&reply.body)
+        );
         let answer: Result<Value, _> = serde_json::from_slice(&reply.body);
         prop_assert!(answer.is_ok_and(|answer| answer.is_object()), "{} {}", path, reply.status);
     }

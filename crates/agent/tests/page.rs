@@ -19,7 +19,9 @@ fn the_page_shows_what_is_follows_what_changes_and_survives_the_agent() {
     let client = agent.client();
     let plan = client.post("/v1/plan", &toy(12, "3GB"));
     client.put("/v1/plan/current", plan.text()).json(200);
-    client.post("/v1/reservations", r#"{"role": "coder <b>daily</b>", "needs": "9GB", "pool": "ram"}"#).json(201);
+    client
+        .post("/v1/reservations", r#"{"role": "coder <b>daily</b>", "needs": "9GB", "pool": "ram"}"#)
+        .json(201);
     let Some(mut browser) = Browser::open("page", &url(&agent)) else { return };
     browser.shows("link", "live");
     browser.shows("where", "tower · this machine alone · 1 node");
@@ -51,7 +53,12 @@ fn the_page_shows_what_is_follows_what_changes_and_survives_the_agent() {
     browser.shows("events", "the agent was started anew");
     again.client().post("/v1/plan", &toy(98, "10GB")).json(409);
     browser.shows("events", "980.0 GB");
-    assert_eq!(browser.value("performance.getEntriesByType('resource').every(one => one.name.startsWith(location.origin))"), true);
+    assert_eq!(
+        browser.value(
+            "performance.getEntriesByType('resource').every(one => one.name.startsWith(location.origin))"
+        ),
+        true
+    );
 }
 
 #[test]
@@ -82,7 +89,11 @@ fn the_page_fits_a_phone_and_a_desk_by_day_and_by_night() {
     let plan = client.post("/v1/plan", &toy(24, "1500MB"));
     client.put("/v1/plan/current", plan.text()).json(200);
     agent.machine.take(Bytes::gib(20));
-    for (role, needs, pool) in [("coder-daily", "2GB", "CUDA0"), ("embedder", "6GB", "ram"), ("planner-with-a-rather-long-name", "12GB", "ram")] {
+    for (role, needs, pool) in [
+        ("coder-daily", "2GB", "CUDA0"),
+        ("embedder", "6GB", "ram"),
+        ("planner-with-a-rather-long-name", "12GB", "ram"),
+    ] {
         let body = format!("{{\"role\": \"{role}\", \"needs\": \"{needs}\", \"pool\": \"{pool}\"}}");
         client.post("/v1/reservations", &body).json(201);
     }
@@ -97,7 +108,8 @@ fn the_page_fits_a_phone_and_a_desk_by_day_and_by_night() {
         ("phone-dark", 360, 740, true),
     ] {
         browser.screen(width, height, dark);
-        let over = browser.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+        let over =
+            browser.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
         assert_eq!(over, 0, "nothing is wider than {width}");
         browser.picture(name);
     }
@@ -105,7 +117,8 @@ fn the_page_fits_a_phone_and_a_desk_by_day_and_by_night() {
     browser.shows("plan-body", "What helps");
     for (name, width, dark) in [("broken-desk-light", 1280, false), ("broken-phone-dark", 360, true)] {
         browser.screen(width, 900, dark);
-        let over = browser.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+        let over =
+            browser.value("document.documentElement.scrollWidth - document.documentElement.clientWidth");
         assert_eq!(over, 0, "nothing is wider than {width}");
         browser.picture(name);
     }

@@ -234,7 +234,9 @@ impl PlanRequest {
     pub(super) fn request(&self, engine: Engine) -> Result<Request, ApiError> {
         let context = match (self.ctx, self.ctx_total) {
             (Some(_), Some(_)) => {
-                return Err(ApiError::input("ctx and ctx_total are both given; one of them says the context"));
+                return Err(ApiError::input(
+                    "ctx and ctx_total are both given; one of them says the context",
+                ));
             }
             (Some(Tokens(tokens)), None) => Some(ContextLength::PerSequence(tokens)),
             (None, Some(Tokens(tokens))) => Some(ContextLength::Total(tokens)),
@@ -298,14 +300,14 @@ impl PlanRequest {
 }
 
 fn pin(text: &str) -> Result<Pin, ApiError> {
-    text.parse().map_err(|error: plimsoll::balance::ParsePinError| ApiError::input(format!("pin: {}", chain(&error))))
+    text.parse()
+        .map_err(|error: plimsoll::balance::ParsePinError| ApiError::input(format!("pin: {}", chain(&error))))
 }
 
 fn parse_cap(text: &str) -> Result<(DeviceRef, Bytes), ApiError> {
     let wrong = |why: String| ApiError::input(format!("cap '{text}': {why}"));
     let parts = text.split_once('=').and_then(|(device, cap)| Some((device.split_once('/')?, cap)));
-    let ((node, device), cap) =
-        parts.ok_or_else(|| wrong("not of the form node/device=20GiB".to_owned()))?;
+    let ((node, device), cap) = parts.ok_or_else(|| wrong("not of the form node/device=20GiB".to_owned()))?;
     let node = node.parse().map_err(|error| wrong(format!("{error}")))?;
     let device = device.parse().map_err(|error| wrong(format!("{error}")))?;
     let cap = cap.parse().map_err(|error| wrong(format!("{error}")))?;
@@ -316,9 +318,10 @@ fn known(key: &str, device: &DeviceRef, snapshot: &ClusterSnapshot) -> Result<()
     if snapshot.device(device).is_some() {
         return Ok(());
     }
-    let all = snapshot.nodes.iter().flat_map(|node| {
-        node.devices.iter().map(move |device| format!("{}/{}", node.id, device.id))
-    });
+    let all = snapshot
+        .nodes
+        .iter()
+        .flat_map(|node| node.devices.iter().map(move |device| format!("{}/{}", node.id, device.id)));
     Err(ApiError::input(format!("{key} names device '{device}', and the cluster has {}", few(all))))
 }
 

@@ -9,7 +9,6 @@ use axum::response::Response;
 use plimsoll::balance::{Share, SkewReport, skew};
 use plimsoll::cluster::{Device, Link, MemberView, Node, NodeMetrics, NodeStatus, Pool, Signal};
 use plimsoll::units::{Bytes, BytesPerSec};
-use plimsoll::watcher::off_the_runtime;
 use serde::Serialize;
 
 use super::read;
@@ -173,8 +172,8 @@ pub(crate) struct ShareRecord {
 )]
 pub(super) async fn cluster(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     // Ten thousand machines take a while.
-    let work = off_the_runtime(move || serde_json::to_vec(&app.cluster_record()));
-    let body = work.await.ok_or_else(ApiError::panicked)?.map_err(|error| ApiError::fault(chain(&error)))?;
+    let body = app.blocking(|app| serde_json::to_vec(&app.cluster_record())).await?;
+    let body = body.map_err(|error| ApiError::fault(chain(&error)))?;
     Ok(read::json(StatusCode::OK, Body::from(body)))
 }
 
@@ -192,7 +191,13 @@ impl App {
             source: self.source.word(),
             agent: self.node.to_string(),
             generation: view.snapshot.generation.get(),
-            nodes: view.snapshot.nodes.iter().zip(&view.members).map(|(node, member)| record(node, member)).collect(),
+            nodes: view
+                .snapshot
+                .nodes
+                .iter()
+                .zip(&view.members)
+                .map(|(node, member)| record(node, member))
+                .collect(),
             links: view.snapshot.links.iter().map(link).collect(),
             skew: skew_record(&skew(&view.snapshot, threshold)),
         }

@@ -10,7 +10,6 @@ use axum::response::{IntoResponse, Response};
 use plimsoll::balance::{PlanError, Rebalance, Step};
 use plimsoll::export::PlanFile;
 use plimsoll::units::{Bytes, DeviceRef};
-use plimsoll::watcher::off_the_runtime;
 use plimsoll::{Remedy, Standing};
 use serde::{Serialize, Serializer};
 
@@ -120,25 +119,36 @@ pub(super) async fn adopt(
     body: Body,
 ) -> Result<Response, ApiError> {
     let body = read::body(&headers, body, &app.limits).await?;
-    let work = off_the_runtime(move || {
-        let text = std::str::from_utf8(&body).map_err(|error| ApiError::input(format!("the body: {error}")))?;
+    let work = app.blocking(move |app| {
+        let text =
+            std::str::from_utf8(&body).map_err(|error| ApiError::input(format!("the body: {error}")))?;
         let file = PlanFile::parse(text).map_err(|error| ApiError::because(&error))?;
-        let found: usize = file.model.runs.iter().map(|run| usize::try_from(run.count).unwrap_or(usize::MAX)).fold(0, usize::saturating_add);
+        let found: usize = file
+            .model
+            .runs
+            .iter()
+            .map(|run| usize::try_from(run.count).unwrap_or(usize::MAX))
+            .fold(0, usize::saturating_add);
         if found > app.limits.layers {
-            return Err(ApiError::input(format!("the plan has {found} layers, and this agent takes at most {}", app.limits.layers)));
+            return Err(ApiError::input(format!(
+                "the plan has {found} layers, and this agent takes at most {}",
+                app.limits.layers
+            )));
         }
         match app.adopt(file) {
             Ok(standing) => {
                 tracing::info!(generation = standing.generation.get(), "a plan is in force");
                 app.note_standing(&standing);
-                Ok(Json(current(&app)).into_response())
+                Ok(Json(current(app)).into_response())
             }
-            Err(AdoptError::Broken(standing)) => Ok((StatusCode::CONFLICT, Json(record(&standing))).into_response()),
+            Err(AdoptError::Broken(standing)) => {
+                Ok((StatusCode::CONFLICT, Json(record(&standing))).into_response())
+            }
             Err(error @ AdoptError::Format(_)) => Err(ApiError::because(&error)),
             Err(error @ AdoptError::Stale(_)) => Err(ApiError::busy(chain(&error))),
         }
     });
-    work.await.ok_or_else(ApiError::panicked)?
+    work.await?
 }
 
 /// Forgets the plan in force.
@@ -148,14 +158,14 @@ pub(super) async fn adopt(
     responses((status = 200, description = "There is none any more.", body = CurrentRecord))
 )]
 pub(super) async fn retire(State(app): State<Arc<App>>) -> Result<Json<CurrentRecord>, ApiError> {
-    let work = off_the_runtime(move || {
+    let work = app.blocking(|app| {
         if app.retire() {
             tracing::info!("no plan is in force");
             app.journal.note("plan", &PlanTold { standing: None });
         }
-        Json(current(&app))
+        Json(current(app))
     });
-    work.await.ok_or_else(ApiError::panicked)
+    work.await
 }
 
 fn shared<S: Serializer>(plan: &Option<Arc<PlanFile>>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -231,6 +241,8 @@ fn step(step: &Step) -> StepRecord {
         Step::Spill { what, from, to, bytes } => told("spill", what.to_string(), Some(from), Some(to), bytes),
         Step::Drop { what, from, bytes, .. } => told("drop", what.to_string(), Some(from), None, bytes),
         Step::Load { what, to, bytes } => told("load", what.to_string(), None, Some(to), bytes),
-        Step::Charge { device, to, .. } => told("charge", "the engine's buffers".to_owned(), None, Some(device), to),
+        Step::Charge { device, to, .. } => {
+            told("charge", "the engine's buffers".to_owned(), None, Some(device), to)
+        }
     }
 }

@@ -82,7 +82,8 @@ pub(super) async fn events(
     let place = Arc::clone(&app.streams).try_acquire_owned().map_err(|_| {
         ApiError::busy(format!("{} event streams are open, and that is the most", app.limits.streams))
     })?;
-    let named = headers.get("last-event-id").and_then(|name| name.to_str().ok()).map(str::to_owned).or(after.after);
+    let named =
+        headers.get("last-event-id").and_then(|name| name.to_str().ok()).map(str::to_owned).or(after.after);
     let mut sse = Sse::new(stream(Reader::new(app, named.as_deref(), place)))
         .keep_alive(KeepAlive::new().interval(ALIVE))
         .into_response();

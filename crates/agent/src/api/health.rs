@@ -6,7 +6,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use plimsoll::watcher::off_the_runtime;
 use serde::Serialize;
 
 use crate::app::App;
@@ -47,8 +46,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Result<Response, ApiE
     if *app.stop.borrow() {
         return Err(ApiError::busy("the agent is about to stop"));
     }
-    let store = Arc::clone(&app.store);
-    let read = off_the_runtime(move || store.view(&mut |_| ())).await.ok_or_else(ApiError::panicked)?;
+    let read = app.blocking(|app| app.store.view(&mut |_| ())).await?;
     read.map_err(|error| ApiError::busy(chain(&error)))?;
     Ok((StatusCode::OK, Json(OK)).into_response())
 }

@@ -10,11 +10,8 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use plimsoll::answers::RefusalRecord;
-use plimsoll::residency::{
-    CoResidency, Eviction, InferenceSpec, LedgerError, Request, StoreError, Terms,
-};
+use plimsoll::residency::{CoResidency, Eviction, InferenceSpec, LedgerError, Request, StoreError, Terms};
 use plimsoll::units::{Bytes, PoolId};
-use plimsoll::watcher::off_the_runtime;
 use serde::{Deserialize, Serialize};
 
 use super::memory::Refused;
@@ -88,12 +85,12 @@ fn store(error: &StoreError) -> ApiError {
     responses((status = 200, description = "As `plimsoll ps --json` prints it.", body = inline(super::document::LedgerDocument)))
 )]
 pub(super) async fn ledger(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    let work = off_the_runtime(move || {
+    let work = app.blocking(|app| {
         app.look_at_the_ledger();
         let book = app.store.book().map_err(|error| store(&error))?;
         serde_json::to_vec(&(app.measure)(&book)).map_err(|error| ApiError::fault(chain(&error)))
     });
-    let body = work.await.ok_or_else(ApiError::panicked)??;
+    let body = work.await??;
     Ok(read::json(StatusCode::OK, BodyBytes::from(body)))
 }
 
@@ -117,7 +114,7 @@ pub(super) async fn reserve(
 ) -> Result<Response, ApiError> {
     let body = read::body(&headers, body, &app.limits).await?;
     let request = read::parse::<ReservationRequest>(&body)?.checked()?;
-    off_the_runtime(move || app.reserve(&request)).await.ok_or_else(ApiError::panicked)?
+    app.blocking(move |app| app.reserve(&request)).await?
 }
 
 /// Gives booked memory back.
@@ -134,7 +131,7 @@ pub(super) async fn release(
     State(app): State<Arc<App>>,
     Path(instance): Path<String>,
 ) -> Result<Response, ApiError> {
-    let work = off_the_runtime(move || {
+    let work = app.blocking(move |app| {
         let held = app.store.release_instance(&instance, clock::now()).map_err(|error| store(&error))?;
         app.look_at_the_ledger();
         if held {
@@ -145,7 +142,7 @@ pub(super) async fn release(
         let text = LedgerError::NotHeld { instance }.to_string();
         Err(ApiError::new(StatusCode::NOT_FOUND, text))
     });
-    work.await.ok_or_else(ApiError::panicked)?
+    work.await?
 }
 
 impl ReservationRequest {

@@ -11,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use plimsoll::answers::Occupancy;
 use plimsoll::residency::Book;
 use plimsoll::units::Bytes;
-use plimsoll::watcher::off_the_runtime;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -85,7 +84,7 @@ impl Reckoning {
     responses((status = 200, description = "OpenMetrics text.", body = String, content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"))
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    let text = off_the_runtime(move || app.figures()).await.ok_or_else(ApiError::panicked)?;
+    let text = app.blocking(|app| app.figures()).await?;
     let text = text.map_err(|error| ApiError::fault(chain(&error)))?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }
@@ -98,7 +97,11 @@ impl App {
         let skew: Gauge<f64, AtomicU64> = Gauge::default();
         let report = self.skew();
         skew.set(report.ratio);
-        registry.register("skew_ratio", "The largest available share of a device divided by the smallest", skew);
+        registry.register(
+            "skew_ratio",
+            "The largest available share of a device divided by the smallest",
+            skew,
+        );
         let threshold: Gauge<f64, AtomicU64> = Gauge::default();
         threshold.set(report.threshold);
         registry.register("skew_threshold", "From which ratio on devices count as used unequally", threshold);
@@ -116,7 +119,11 @@ impl App {
         registry.register("event_streams", "How many event streams are open", streams);
         let reckoning = &self.reckoning;
         registry.register("refusals", "Refusals by reason", reckoning.refusals.clone());
-        registry.register("http_requests", "Requests by the status of their answers", reckoning.requests.clone());
+        registry.register(
+            "http_requests",
+            "Requests by the status of their answers",
+            reckoning.requests.clone(),
+        );
         registry.register_with_unit(
             "planning",
             "How long plans took that were not made before",
@@ -144,12 +151,18 @@ impl App {
         }
         registry.register_with_unit("pool_total", "All of a memory", Unit::Bytes, total);
         registry.register_with_unit("pool_used", "What is used of a memory, by whomever", Unit::Bytes, used);
-        registry.register_with_unit("pool_held", "What the plan in force holds of a memory", Unit::Bytes, held);
+        registry.register_with_unit(
+            "pool_held",
+            "What the plan in force holds of a memory",
+            Unit::Bytes,
+            held,
+        );
     }
 
     /// Of the ledger, which is the agent's machine's; nothing when it does not answer.
     fn bookings(&self, registry: &mut Registry) {
-        let (booked, budget, unexplained) = (PoolGauge::default(), PoolGauge::default(), PoolGauge::default());
+        let (booked, budget, unexplained) =
+            (PoolGauge::default(), PoolGauge::default(), PoolGauge::default());
         let labels = |pool: &str| PoolLabels { node: self.node.to_string(), pool: pool.to_owned() };
         let book: Book = match self.store.book() {
             Ok(book) => book,

@@ -24,7 +24,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::guard;
 
-pub use ask::PlanRequest;
+pub use ask::{Copies, PlanRequest};
 pub(crate) use current::{StandingRecord, record as standing_record};
 pub(crate) use memory::PlanMemory;
 pub(crate) use metrics::Reckoning;
@@ -45,9 +45,17 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/v1/plan", post(plan::plan))
         .route("/v1/plan/current", get(current::show).put(current::adopt).delete(current::retire))
         .route("/v1/events", get(events::events))
-        .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path; /openapi.json says what there is") })
+        .fallback(|| async {
+            ApiError::new(
+                StatusCode::NOT_FOUND,
+                "there is nothing at this path; /openapi.json says what there is",
+            )
+        })
         .method_not_allowed_fallback(|| async {
-            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this path has other methods; /openapi.json says which")
+            ApiError::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this path has other methods; /openapi.json says which",
+            )
         })
         .layer(axum::middleware::from_fn_with_state(Arc::clone(app), guard::guard))
         .with_state(Arc::clone(app))

@@ -57,7 +57,8 @@ fn base64(bytes: &[u8]) -> String {
         for place in 0..4_u32 {
             let digit = usize::try_from(bits >> (18 - 6 * place) & 63).unwrap_or(0);
             let filled = usize::try_from(place).unwrap_or(0) <= chunk.len();
-            let written = if filled { out.write_char(char::from(DIGITS[digit])) } else { out.write_char('=') };
+            let written =
+                if filled { out.write_char(char::from(DIGITS[digit])) } else { out.write_char('=') };
             // Writing to a string does not fail.
             if written.is_err() {
                 break;
@@ -73,16 +74,31 @@ mod tests {
 
     #[test]
     fn digits_are_those_of_the_standard() {
-        for (plain, coded) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")]
-        {
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(base64(plain.as_bytes()), coded);
         }
     }
 
     #[test]
     fn the_page_asks_for_nothing_from_elsewhere() {
-        for mark in ["http://", "https://", "//cdn", "@import", "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+        for mark in [
+            "http://",
+            "https://",
+            "//cdn",
+            "@import",
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+        ] {
             assert!(!PAGE.contains(mark), "{mark}");
         }
         assert_eq!(PAGE.matches("<script").count(), 1);

@@ -11,11 +11,9 @@ use plimsoll::balance::PlanError;
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::export::stopped_text;
 use plimsoll::model::{ModelSpec, list};
-use plimsoll::watcher::off_the_runtime;
 use plimsoll::{Job, JobError, suggestions};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use tracing::Span;
 
 use super::ask::PlanRequest;
 use super::memory::{Answer, Key, Refused};
@@ -58,7 +56,11 @@ struct Wanted {
         (status = 503, description = "Too much at once.", body = crate::error::Problem),
     )
 )]
-pub(super) async fn plan(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
+pub(super) async fn plan(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
     let body = read::body(&headers, body, &app.limits).await?;
     let answer = App::answer(&app, body).await?;
     if let Some(refused) = &answer.refusal {
@@ -82,9 +84,7 @@ impl App {
                 )));
             }
         };
-        let (planner, span) = (Arc::clone(app), Span::current());
-        let work = off_the_runtime(move || span.in_scope(|| planner.planned(&body)));
-        work.await.ok_or_else(ApiError::panicked)?
+        Arc::clone(app).blocking(move |app| app.planned(&body)).await?
     }
 
     fn planned(&self, body: &[u8]) -> Result<Answer, ApiError> {
@@ -123,7 +123,9 @@ impl App {
                 })?;
                 let path = found.path.to_str().map(str::to_owned);
                 let path = path.ok_or_else(|| {
-                    ApiError::input(format!("the path of the model '{name}' is not UTF-8: no command line can name it"))
+                    ApiError::input(format!(
+                        "the path of the model '{name}' is not UTF-8: no command line can name it"
+                    ))
                 })?;
                 Ok(Wanted { spec: found.spec, path, state: found.state.key() })
             }

@@ -27,7 +27,9 @@ pub(super) async fn body(headers: &HeaderMap, body: Body, limits: &Limits) -> Re
         )
     };
     let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    if let Some(told) = told.filter(|told| told.parse().is_ok_and(|length: u64| length > u64::try_from(most).unwrap_or(u64::MAX))) {
+    if let Some(told) = told
+        .filter(|told| told.parse().is_ok_and(|length: u64| length > u64::try_from(most).unwrap_or(u64::MAX)))
+    {
         return Err(too_long(told));
     }
     match tokio::time::timeout(limits.body_time, to_bytes(body, most)).await {

@@ -25,9 +25,7 @@ fn program() -> Option<PathBuf> {
     let named = std::env::var_os("PLIMSOLL_CHROMIUM").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = named.or_else(|| {
-        let folders = std::env::split_paths(&path);
-        let files = folders.flat_map(|folder| ["chromium", "chromium-browser", "google-chrome"].map(|name| folder.join(name)));
-        files.into_iter().find(|file| file.is_file())
+        std::env::split_paths(&path).map(|folder| folder.join("chromium")).find(|file| file.is_file())
     });
     if found.is_none() {
         assert!(std::env::var_os("CI").is_none(), "there is no chromium, and in CI nothing is skipped");
@@ -45,7 +43,13 @@ impl Browser {
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"])
             .arg(program)
-            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+            .args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+            ])
             .args(["--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", folder.0.display()))
             .stdin(Stdio::piped())
@@ -87,14 +91,20 @@ impl Browser {
 
     /// The value of an expression on the page.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
-        let told = self.call("Runtime.evaluate", json!({"expression": expression, "returnByValue": true, "awaitPromise": true}));
+        let told = self.call(
+            "Runtime.evaluate",
+            json!({"expression": expression, "returnByValue": true, "awaitPromise": true}),
+        );
         assert!(told.get("exceptionDetails").is_none(), "{expression}: {told}");
         told["result"]["value"].clone()
     }
 
     /// What the page shows of an element, as text.
     pub(crate) fn text(&mut self, id: &str) -> String {
-        self.value(&format!("document.getElementById({id:?}).innerText")).as_str().unwrap_or_default().to_owned()
+        self.value(&format!("document.getElementById({id:?}).innerText"))
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// Waits until an element shows this.
@@ -124,7 +134,8 @@ impl Browser {
     /// Writes a picture of the whole page into the folder that `PLIMSOLL_PICTURES` names; without that, nothing.
     pub(crate) fn picture(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("PLIMSOLL_PICTURES") else { return };
-        let taken = self.call("Page.captureScreenshot", json!({"format": "png", "captureBeyondViewport": true}));
+        let taken =
+            self.call("Page.captureScreenshot", json!({"format": "png", "captureBeyondViewport": true}));
         let file = PathBuf::from(folder).join(format!("{name}.png"));
         std::fs::write(file, decode(taken["data"].as_str().unwrap())).unwrap();
     }

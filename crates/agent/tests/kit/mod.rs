@@ -71,7 +71,8 @@ impl Machine {
         let probe = Arc::clone(&shown);
         // It looks when it is told to, and else hardly ever.
         let hour = Duration::from_secs(3600);
-        let watcher = SystemProfileWatcher::with_probe(hour, move || Ok(probe.lock().unwrap().clone())).unwrap();
+        let watcher =
+            SystemProfileWatcher::with_probe(hour, move || Ok(probe.lock().unwrap().clone())).unwrap();
         Self { shown, taken: Arc::default(), watcher }
     }
 
@@ -137,7 +138,8 @@ impl Wanted {
         let (stop, stopped) = oneshot::channel();
         let (told, bound) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             runtime.block_on(async {
                 let taken = Arc::clone(&self.machine.taken);
                 let setup = Setup {
@@ -204,7 +206,9 @@ impl Drop for Served {
 
 /// A request for a plan of so many equal layers.
 pub(crate) fn toy(layers: u32, bytes: &str) -> String {
-    format!("{{\"list\": {{\"name\": \"toy\", \"layers\": [{{\"count\": {layers}, \"bytes\": \"{bytes}\"}}]}}}}")
+    format!(
+        "{{\"list\": {{\"name\": \"toy\", \"layers\": [{{\"count\": {layers}, \"bytes\": \"{bytes}\"}}]}}}}"
+    )
 }
 
 /// An empty folder of its own, gone with this value.
@@ -212,7 +216,8 @@ pub(crate) struct Folder(pub(crate) std::path::PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let path =
+            std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         drop(std::fs::remove_dir_all(&path));
         std::fs::create_dir_all(&path).unwrap();
         Self(path.canonicalize().unwrap())

@@ -50,7 +50,9 @@ pub(crate) fn check(document: &Value, schema: &Value, value: &Value, at: &str) -
     }
     if let (Some(items), true) = (value.as_array(), schema["items"].is_object()) {
         let checked = items.iter().enumerate();
-        wrong.extend(checked.flat_map(|(n, item)| check(document, &schema["items"], item, &format!("{at}[{n}]"))));
+        wrong.extend(
+            checked.flat_map(|(n, item)| check(document, &schema["items"], item, &format!("{at}[{n}]"))),
+        );
     }
     wrong
 }

@@ -78,10 +78,13 @@ impl Ledger {
     /// Opens the file that was named, or the usual one, for an agent: pools that it lacks come from the machine as the agent
     /// sees it. With the processes of this machine, to measure what they use.
     #[cfg(feature = "agent")]
-    pub(crate) fn shared(path: Option<&std::path::Path>) -> Result<(Arc<dyn Store>, Arc<ProcOwners>), Failure> {
+    pub(crate) fn shared(
+        path: Option<&std::path::Path>,
+    ) -> Result<(Arc<dyn Store>, Arc<ProcOwners>), Failure> {
         let path = path.map_or_else(usual_file, |path| Ok(path.to_owned()))?;
         let owners = Arc::new(ProcOwners::new());
-        let file = FileLedger::open(path, FileOptions::default(), Arc::clone(&owners) as Arc<_>).map_err(store)?;
+        let file =
+            FileLedger::open(path, FileOptions::default(), Arc::clone(&owners) as Arc<_>).map_err(store)?;
         Ok((Arc::new(file), owners))
     }
 
