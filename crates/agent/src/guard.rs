@@ -110,17 +110,12 @@ fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiErr
 
 /// Whether a Host header names this machine from within, with our port or none.
 fn is_loopback(host: &str, port: u16) -> bool {
-    let (name, told) = match host.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((name, port)) => (name, port.strip_prefix(':')),
-            None => return false,
-        },
-        None => match host.split_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (host, None),
-        },
+    let parts = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']'),
+        None => Some(host.split_at(host.find(':').unwrap_or(host.len()))),
     };
-    let ours = told.is_none_or(|told| told.parse() == Ok(port));
+    let Some((name, told)) = parts else { return false };
+    let ours = told.is_empty() || told.strip_prefix(':').is_some_and(|told| told.parse() == Ok(port));
     let local = name.eq_ignore_ascii_case("localhost")
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     ours && local

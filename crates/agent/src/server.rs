@@ -26,7 +26,7 @@ use crate::{Config, Limits, api, keeper};
 const HEAD: usize = 32 << 10;
 
 /// What somebody hears for whom there is no place.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 38\r\n\r\n{\"error\":\"too many connections at once\"}";
+const FULL: &str = "{\"error\":\"too many connections at once\"}";
 
 /// Why an agent does not start. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -195,6 +195,8 @@ async fn serve(stream: TcpStream, router: Router, limits: &Limits, mut stop: wat
 
 /// Says that there is no place, as far as that can be said without waiting.
 async fn refuse(mut stream: TcpStream) {
+    let head = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/json";
+    let text = format!("{head}\r\ncontent-length: {}\r\n\r\n{FULL}", FULL.len());
     // Who does not take it at once is not waited for.
-    let _told = timeout(Duration::from_millis(100), stream.write_all(FULL)).await;
+    let _told = timeout(Duration::from_millis(100), stream.write_all(text.as_bytes())).await;
 }

@@ -6,8 +6,9 @@ mod kit;
 
 use std::collections::BTreeSet;
 
+use kit::http::Reply;
 use kit::schema::check;
-use kit::{Reply, Wanted, toy};
+use kit::{Wanted, toy};
 use serde_json::{Value, json};
 
 /// The schema that a document gives for an answer of this status.

@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kit::{Folder, Reply, TOKEN, Wanted, toy};
+use kit::http::Reply;
+use kit::{Folder, TOKEN, Wanted, toy};
 use plimsoll::answers::Occupancy;
 use plimsoll::profile::FreeMemory;
 use plimsoll::units::{Bytes, NodeId};

@@ -49,6 +49,10 @@ fn is_too_long(error: &axum::Error) -> bool {
 
 /// What a body says. What is wrong with it is named with its line and column.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    // A list without keys would do for a derived form.
+    if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+        return Err(ApiError::input("the body must be a JSON object, with keys"));
+    }
     serde_json::from_slice(body).map_err(|error| ApiError::input(format!("the body: {error}")))
 }
 

@@ -68,6 +68,10 @@ impl Browser {
 
     /// Calls a method of the browser's own protocol, and waits for its answer.
     pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        self.attempt(method, params).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    fn attempt(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.number += 1;
         let mut message = json!({"id": self.number, "method": method, "params": params});
         if !self.page.is_empty() {
@@ -83,8 +87,7 @@ impl Browser {
             text.pop();
             let told: Value = serde_json::from_slice(&text).unwrap();
             if told["id"] == self.number {
-                assert!(told.get("error").is_none(), "{method}: {told}");
-                return told["result"].clone();
+                return told.get("error").map_or(Ok(told["result"].clone()), |error| Err(error.clone()));
             }
         }
     }
@@ -99,12 +102,11 @@ impl Browser {
         told["result"]["value"].clone()
     }
 
-    /// What the page shows of an element, as text.
+    /// What the page shows of an element, as text; nothing while another page is on its way.
     pub(crate) fn text(&mut self, id: &str) -> String {
-        self.value(&format!("document.getElementById({id:?}).innerText"))
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
+        let expression = format!("document.getElementById({id:?})?.innerText");
+        let told = self.attempt("Runtime.evaluate", json!({"expression": expression, "returnByValue": true}));
+        told.unwrap_or_default()["result"]["value"].as_str().unwrap_or_default().to_owned()
     }
 
     /// Waits until an element shows this.
@@ -117,8 +119,7 @@ impl Browser {
                 return;
             }
             assert!(begun.elapsed() < PATIENCE, "#{id} does not show {wanted:?}, but {text:?}");
-            // The page draws between two frames.
-            self.value("new Promise(done => requestAnimationFrame(done))");
+            std::thread::yield_now();
         }
     }
 

@@ -24,7 +24,7 @@ use plimsoll::watcher::SystemProfileWatcher;
 use plimsoll_agent::{Agent, Config, Limits, Setup, Source, Token};
 use tokio::sync::oneshot;
 
-pub(crate) use http::{Client, Reply};
+pub(crate) use http::Client;
 
 /// The token of tests that have one.
 pub(crate) const TOKEN: &str = "0123456789abcdef-0123456789abcdef";
