@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use plimsoll::answers::Occupancy;
 use plimsoll::cluster::{ClusterSnapshot, ClusterState, StaleGeneration};
 use plimsoll::export::{FormatError, PlanFile};
 use plimsoll::profile::{FreeMemory, SystemProfile};
-use plimsoll::residency::{Book, Store, StoreError};
+use plimsoll::residency::{Book, Holder, PoolUse, Store, StoreError};
 use plimsoll::units::{Bytes, NodeId, PoolId};
 use plimsoll::watcher::{Subscription, SystemProfileWatcher, off_the_runtime};
 use plimsoll::{Planned, Stack, StackEvent, Standing};
@@ -64,7 +65,8 @@ pub(crate) struct App {
     pub(crate) watcher: SystemProfileWatcher,
     pub(crate) stack: Stack,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) measure: Measure,
+    measure: Measure,
+    measured: Mutex<Option<Measured>>,
     pub(crate) models: Option<Models>,
     pub(crate) token: Option<Token>,
     pub(crate) limits: Limits,
@@ -72,7 +74,7 @@ pub(crate) struct App {
     pub(crate) reckoning: Reckoning,
     pub(crate) memory: PlanMemory,
     pub(crate) requests: Semaphore,
-    pub(crate) plans: Semaphore,
+    pub(crate) plans: Arc<Semaphore>,
     pub(crate) streams: Arc<Semaphore>,
     /// At which generation the cluster is, as far as readers of events know.
     pub(crate) generation: watch::Sender<u64>,
@@ -90,6 +92,14 @@ pub(crate) struct InForce {
     pub(crate) file: Arc<PlanFile>,
     /// How it stood when it was adopted.
     standing: Arc<Standing>,
+}
+
+/// What was measured of which bookings, and when.
+struct Measured {
+    at: Instant,
+    holders: Vec<Holder>,
+    pools: Vec<PoolUse>,
+    occupancy: Arc<Occupancy>,
 }
 
 /// Why a plan was not adopted. What was in force stays.
@@ -139,11 +149,12 @@ impl App {
             reckoning: Reckoning::new(),
             memory: PlanMemory::new(limits.kept_plans),
             requests: Semaphore::new(limits.requests),
-            plans: Semaphore::new(limits.plans),
+            plans: Arc::new(Semaphore::new(limits.plans)),
             streams: Arc::new(Semaphore::new(limits.streams)),
             generation: watch::Sender::new(cluster.generation().get()),
             booked: Mutex::default(),
             in_force: Mutex::default(),
+            measured: Mutex::default(),
             loopback: is_loopback(bound.ip()),
             port: bound.port(),
             node: id,
@@ -158,6 +169,7 @@ impl App {
             limits,
             stop,
         };
+        app.know(&app.store.book()?);
         Ok((app, events))
     }
 
@@ -203,6 +215,23 @@ impl App {
         // What is described once and for all does not change, so nor does how a plan stands there.
         let now = if self.source.has_this_machine() { self.stack.standing() } else { None };
         Some((held.file, now.unwrap_or(held.standing)))
+    }
+
+    /// Who holds what in this book, and what is really used. Measuring asks drivers: whoever comes at the same time, or soon
+    /// after, is given the same. May block.
+    pub(crate) fn occupancy(&self, book: &Book) -> Arc<Occupancy> {
+        // Held while it is measured: the others wait for that.
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let (holders, pools) = (book.holders(), book.pools().collect());
+        if let Some(known) = &*measured
+            && known.at.elapsed() < self.limits.ledger_interval
+            && (&known.holders, &known.pools) == (&holders, &pools)
+        {
+            return Arc::clone(&known.occupancy);
+        }
+        let occupancy = Arc::new((self.measure)(book));
+        *measured = Some(Measured { at: clock::start(), holders, pools, occupancy: Arc::clone(&occupancy) });
+        occupancy
     }
 
     /// Does work that may block, off the threads of the runtime, in the span of the request that asks for it.

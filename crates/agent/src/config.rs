@@ -44,8 +44,10 @@ pub struct Limits {
     pub stall_time: Duration,
     /// How long answers that are under way may take once the agent is to stop.
     pub stop_time: Duration,
-    /// Between two looks at what is free and what is booked.
+    /// Between two looks at what is free on the machine.
     pub look_interval: Duration,
+    /// Between two looks at what is booked; what was measured is so long believed while the bookings are the same.
+    pub ledger_interval: Duration,
     /// How many connections at once.
     pub connections: usize,
     /// How many requests at once, event streams not counted.
@@ -71,7 +73,8 @@ impl Default for Limits {
             answer_time: Duration::from_secs(30),
             stall_time: Duration::from_secs(60),
             stop_time: Duration::from_secs(5),
-            look_interval: Duration::from_secs(2),
+            look_interval: Duration::from_secs(5),
+            ledger_interval: Duration::from_secs(1),
             connections: 1024,
             requests: 256,
             plans: processors,

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use plimsoll::residency::Book;
 use plimsoll::units::{Bytes, PoolId};
-use plimsoll::watcher::{OwnedTask, Subscription, off_the_runtime};
+use plimsoll::watcher::{OwnedTask, Subscription};
 use plimsoll::{StackEvent, Standing};
 use serde::Serialize;
 
@@ -51,28 +51,34 @@ pub(crate) fn follow(app: &Arc<App>, mut events: Subscription<StackEvent>) -> Ow
     })
 }
 
-/// Looks at the machine and the ledger again and again.
+/// Looks at what is free on the machine again and again.
 pub(crate) fn look(app: &Arc<App>) -> OwnedTask {
     let app = Arc::clone(app);
     OwnedTask::spawn(async move {
         loop {
-            app.look().await;
+            app.stack.refresh().await;
+            app.tell_generation();
             tokio::time::sleep(app.limits.look_interval).await;
         }
     })
 }
 
-impl App {
-    /// Looks once at what is free and what is booked, and tells what changed.
-    pub(crate) async fn look(self: &Arc<Self>) {
-        self.stack.refresh().await;
-        let app = Arc::clone(self);
-        off_the_runtime(move || app.look_at_the_ledger()).await.unwrap_or_else(|| {
-            tracing::error!("a look at the ledger was not finished");
-        });
-        self.tell_generation();
-    }
+/// Looks at the ledger again and again.
+pub(crate) fn count(app: &Arc<App>) -> OwnedTask {
+    let app = Arc::clone(app);
+    OwnedTask::spawn(async move {
+        loop {
+            tokio::time::sleep(app.limits.ledger_interval).await;
+            if Arc::clone(&app).blocking(|app| app.look_at_the_ledger()).await.is_err() {
+                tracing::error!("a look at the ledger was not finished");
+            }
+            // Others may have changed a cluster that is shared.
+            app.tell_generation();
+        }
+    })
+}
 
+impl App {
     /// Tells readers of events at which generation the cluster is.
     pub(crate) fn tell_generation(&self) {
         let now = self.cluster.generation().get();
@@ -89,11 +95,7 @@ impl App {
     }
 
     fn compare(&self, book: &Book) {
-        let holders = book.holders();
-        let now: BTreeMap<(String, PoolId), (String, Bytes)> = holders
-            .into_iter()
-            .map(|holder| ((holder.instance, holder.pool), (holder.role, holder.booked)))
-            .collect();
+        let now = booked(book);
         // Held while it is told, so that two who look at once tell in order.
         let mut before = self.booked.lock().unwrap_or_else(PoisonError::into_inner);
         for ((instance, pool), (role, bytes)) in &now {
@@ -112,9 +114,9 @@ impl App {
         *before = now;
     }
 
-    /// What is booked at the start is no news.
-    pub(crate) fn know_the_ledger(&self) {
-        self.look_at_the_ledger();
+    /// Takes in what is booked at the start, which is no news.
+    pub(crate) fn know(&self, book: &Book) {
+        *self.booked.lock().unwrap_or_else(PoisonError::into_inner) = booked(book);
     }
 
     fn note_stack(&self, event: &StackEvent) {
@@ -146,4 +148,10 @@ impl App {
     pub(crate) fn note_standing(&self, standing: &Standing) {
         self.journal.note("plan", &PlanTold { standing: Some(standing_record(standing)) });
     }
+}
+
+/// What each running copy holds in each pool, and what it is for.
+fn booked(book: &Book) -> BTreeMap<(String, PoolId), (String, Bytes)> {
+    let holders = book.holders().into_iter();
+    holders.map(|holder| ((holder.instance, holder.pool), (holder.role, holder.booked))).collect()
 }

@@ -10,7 +10,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use plimsoll::residency::StoreError;
-use plimsoll::watcher::off_the_runtime;
+use plimsoll::watcher::{OwnedTask, off_the_runtime};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -66,7 +66,7 @@ pub struct Agent {
     address: SocketAddr,
     app: Arc<App>,
     stop: watch::Sender<bool>,
-    _keeps: [plimsoll::watcher::OwnedTask; 2],
+    _keeps: [OwnedTask; 3],
 }
 
 impl std::fmt::Debug for Agent {
@@ -97,9 +97,7 @@ impl Agent {
         let starting = off_the_runtime(move || App::start(config, setup, bound, stopping)).await;
         let (app, events) = starting.ok_or(StartError::Interrupted)??;
         let app = Arc::new(app);
-        let knowing = Arc::clone(&app);
-        off_the_runtime(move || knowing.know_the_ledger()).await.ok_or(StartError::Interrupted)?;
-        let keeps = [keeper::follow(&app, events), keeper::look(&app)];
+        let keeps = [keeper::follow(&app, events), keeper::look(&app), keeper::count(&app)];
         Ok(Self { listener, address: bound, app, stop, _keeps: keeps })
     }
 

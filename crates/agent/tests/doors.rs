@@ -7,6 +7,7 @@ mod kit;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kit::http::Reply;
@@ -358,4 +359,22 @@ fn an_end_lets_answers_end_ends_streams_and_keeps_bookings() {
     while events.next().is_some() {}
     assert_eq!(ledger.book().unwrap().holders().len(), 1);
     assert!(std::net::TcpStream::connect(agent.address).is_err());
+}
+
+#[test]
+fn many_who_ask_at_once_what_is_used_are_given_one_measurement() {
+    let wanted = Wanted::usual().limited(|limits| limits.ledger_interval = Duration::from_secs(3600));
+    let measured = Arc::clone(&wanted.measured);
+    let agent = wanted.serve();
+    let client = agent.client();
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| client.get("/v1/ledger").json(200));
+        }
+    });
+    client.get("/metrics");
+    assert_eq!(measured.load(Ordering::Relaxed), 1);
+    client.post("/v1/reservations", r#"{"role": "coder", "needs": 7, "pool": "CUDA0"}"#).json(201);
+    assert_eq!(client.get("/v1/ledger").json(200)["holders"][0]["bytes"], 7);
+    assert_eq!(measured.load(Ordering::Relaxed), 2, "other bookings are measured anew");
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use plimsoll::cluster;
 use plimsoll::watcher::SystemProfileWatcher;
-use plimsoll_agent::{Agent, Config, Setup, Source, StartError, Token};
+use plimsoll_agent::{Agent, Config, Limits, Setup, Source, StartError, Token};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::Cli;
@@ -20,7 +20,8 @@ pub(crate) fn run(args: &AgentArgs, cli: &Cli) -> Outcome {
     log(args.log_format)?;
     let token = args.token_file.as_deref().map(Token::read).transpose().map_err(Failure::input)?;
     let models = args.models.clone();
-    let config = Config { listen: args.listen, token, models, ..Config::default() };
+    let limits = Limits { look_interval: args.interval, ..Limits::default() };
+    let config = Config { listen: args.listen, token, models, limits };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::internal)?;
     let outcome = runtime.block_on(answer(args, config, cli.json));

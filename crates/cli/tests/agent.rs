@@ -39,7 +39,12 @@ impl Drop for Folder {
 
 fn plimsoll(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    command.args(args).env("NO_COLOR", "1").env_remove("RUST_LOG").stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(args)
+        .env("NO_COLOR", "1")
+        .env_remove("RUST_LOG")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -64,7 +69,10 @@ impl Agent {
     fn connect(&self, head: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let length = body.len();
-        let text = format!("{head}\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n", self.address);
+        let text = format!(
+            "{head}\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n",
+            self.address
+        );
         stream.write_all(format!("{text}connection: close\r\n\r\n{body}").as_bytes()).unwrap();
         stream
     }
@@ -97,7 +105,8 @@ const TOY: &str = "{\"name\": \"toy\", \"layers\": [{\"count\": 8, \"bytes\": \"
 fn the_agent_answers_what_the_command_prints() {
     let folder = Folder::new("same");
     let (home, toy) = (folder.file("home.toml", HOME), folder.file("toy.json", TOY));
-    let agent = Agent::start(&["--cluster", &home, "--ledger", &folder.path("l.db"), "--models", &folder.path("")]);
+    let agent =
+        Agent::start(&["--cluster", &home, "--ledger", &folder.path("l.db"), "--models", &folder.path("")]);
     let (status, by_path) = agent.ask("POST /v1/plan", "{\"model\": \"toy.json\"}");
     assert_eq!(status, "HTTP/1.1 200 OK", "{by_path}");
     let printed = |args: &[&str]| String::from_utf8(plimsoll(args).output().unwrap().stdout).unwrap();
@@ -108,7 +117,16 @@ fn the_agent_answers_what_the_command_prints() {
     assert_eq!(status, "HTTP/1.1 409 Conflict");
     let (refusal, printed) = (
         serde_json::from_str::<Value>(&refusal).unwrap(),
-        serde_json::from_str::<Value>(&printed(&["plan", &toy, "--cluster", &home, "--json", "--max-devices", "1"])).unwrap(),
+        serde_json::from_str::<Value>(&printed(&[
+            "plan",
+            &toy,
+            "--cluster",
+            &home,
+            "--json",
+            "--max-devices",
+            "1",
+        ]))
+        .unwrap(),
     );
     assert_eq!(refusal, printed);
     assert_eq!(agent.end(Signal::INT).0, Some(0));
@@ -119,7 +137,8 @@ fn a_signal_ends_it_well_and_leaves_bookings_alone() {
     let folder = Folder::new("signal");
     let ledger = folder.path("l.db");
     let shell = |args: &[&str]| {
-        let Output { status, stdout, stderr } = plimsoll(&[args, &["--ledger", &ledger]].concat()).output().unwrap();
+        let Output { status, stdout, stderr } =
+            plimsoll(&[args, &["--ledger", &ledger]].concat()).output().unwrap();
         assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
         String::from_utf8(stdout).unwrap()
     };
@@ -189,7 +208,7 @@ fn wrong_usage_is_said_at_once() {
         (&["--token-file", "none"], "cannot read the token file none"),
         (&["--interval", "1ms"], "too short"),
     ] {
-        let output = plimsoll(&[&["agent", "--ledger", &ledger, "--listen", "127.0.0.1:0"], args].concat()).output().unwrap();
+        let output = plimsoll(&[&["agent", "--ledger", &ledger], args].concat()).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
         assert!(error.contains(said), "{args:?}: {error}");

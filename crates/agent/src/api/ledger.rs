@@ -88,7 +88,7 @@ pub(super) async fn ledger(State(app): State<Arc<App>>) -> Result<Response, ApiE
     let work = app.blocking(|app| {
         app.look_at_the_ledger();
         let book = app.store.book().map_err(|error| store(&error))?;
-        serde_json::to_vec(&(app.measure)(&book)).map_err(|error| ApiError::fault(chain(&error)))
+        serde_json::to_vec(&*app.occupancy(&book)).map_err(|error| ApiError::fault(chain(&error)))
     });
     let body = work.await??;
     Ok(read::json(StatusCode::OK, BodyBytes::from(body)))

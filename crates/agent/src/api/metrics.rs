@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use plimsoll::answers::Occupancy;
 use plimsoll::residency::Book;
 use plimsoll::units::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -177,8 +176,8 @@ impl App {
                 budget.get_or_create(&labels(pool.id.as_str())).set(most.as_f64());
             }
         }
-        let Occupancy { attribution, devices, .. } = (self.measure)(&book);
-        for told in attribution.iter().chain(&devices) {
+        let occupancy = self.occupancy(&book);
+        for told in occupancy.attribution.iter().chain(&occupancy.devices) {
             unexplained.get_or_create(&labels(&told.pool)).set(Bytes::new(told.unexplained_bytes).as_f64());
         }
         registry.register_with_unit("pool_booked", "What is booked of a memory", Unit::Bytes, booked);

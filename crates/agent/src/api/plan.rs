@@ -72,8 +72,9 @@ pub(super) async fn plan(
 impl App {
     /// The plan that this body asks for. Planning is done off the threads of the runtime, a few at once.
     async fn answer(app: &Arc<Self>, body: Bytes) -> Result<Answer, ApiError> {
-        let permit = tokio::time::timeout(app.limits.answer_time, app.plans.acquire()).await;
-        let _permit = match permit {
+        let permit =
+            tokio::time::timeout(app.limits.answer_time, Arc::clone(&app.plans).acquire_owned()).await;
+        let permit = match permit {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return Err(ApiError::busy("the agent is about to stop")),
             Err(_) => {
@@ -84,7 +85,13 @@ impl App {
                 )));
             }
         };
-        Arc::clone(app).blocking(move |app| app.planned(&body)).await?
+        // Kept until the work ends, also where nobody waits for it any more.
+        Arc::clone(app)
+            .blocking(move |app| {
+                let _permit = permit;
+                app.planned(&body)
+            })
+            .await?
     }
 
     fn planned(&self, body: &[u8]) -> Result<Answer, ApiError> {

@@ -8,6 +8,7 @@ pub(crate) mod http;
 pub(crate) mod schema;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -94,17 +95,21 @@ pub(crate) struct Wanted {
     pub(crate) source: Source,
     pub(crate) machine: Machine,
     pub(crate) ledger: Arc<ResidencyLedger>,
+    /// How often it was measured what is used.
+    pub(crate) measured: Arc<AtomicU64>,
 }
 
 impl Wanted {
     /// Two cards, the machine alone, no token, and looks often.
     pub(crate) fn usual() -> Self {
-        let limits = Limits { look_interval: Duration::from_millis(20), ..Limits::default() };
+        let often = Duration::from_millis(20);
+        let limits = Limits { look_interval: often, ledger_interval: often, ..Limits::default() };
         Self {
             config: Config { limits, ..Config::default() },
             source: Source::Machine,
             machine: Machine::new(2),
             ledger: Arc::new(ResidencyLedger::with_pools([])),
+            measured: Arc::default(),
         }
     }
 
@@ -148,7 +153,10 @@ impl Wanted {
                     free: Box::new(move |profile| free(profile, *taken.lock().unwrap())),
                     ledger: self.ledger,
                     kept_free: Bytes::gib(1),
-                    measure: Box::new(|book| Occupancy::new(book, &book.holders(), &[], "ram", Vec::new())),
+                    measure: Box::new(move |book| {
+                        self.measured.fetch_add(1, Ordering::Relaxed);
+                        Occupancy::new(book, &book.holders(), &[], "ram", Vec::new())
+                    }),
                     source: self.source,
                 };
                 let agent = Agent::bind(self.config, setup).await.unwrap();

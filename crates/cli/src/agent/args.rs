@@ -34,7 +34,7 @@ pub(crate) struct AgentArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) ledger: Option<PathBuf>,
 
-    /// Look at the hardware this often (500ms, 5s, 1m). On Linux also when the kernel tells of a device.
+    /// Look at the hardware and at what is free on it this often (500ms, 5s, 1m). On Linux also when the kernel tells of a device.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = crate::args::parse_interval)]
     pub(crate) interval: Duration,
 
