@@ -45,7 +45,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "plimsoll-simulate",
         ],
     ),
-    ("plimsoll-cli", &["plimsoll"]),
+    // Over HTTP what the command says on a terminal.
+    ("plimsoll-agent", &["plimsoll"]),
+    ("plimsoll-cli", &["plimsoll", "plimsoll-agent"]),
     // Beside the ranks: unpublished, and unknown to every published crate.
     ("plimsoll-testkit", &["plimsoll-units", "plimsoll-model", "plimsoll-profile", "plimsoll-cluster"]),
     (

@@ -102,6 +102,15 @@ fn prepare(gpu: bool) -> Result<Environment> {
             Err(error) => println!("skipped: clusters in etcd: {error}"),
         }
     }
+    if cfg!(target_os = "linux") {
+        match browser() {
+            Ok(()) => {}
+            Err(error) if shell::in_ci() => {
+                return Err(error.context("tests lack a browser, and in CI nothing is skipped"));
+            }
+            Err(error) => println!("skipped: the agent's page in a browser: {error}"),
+        }
+    }
     // Whoever brings both needs nothing installed.
     if std::env::var_os("PLIMSOLL_PYTHON").is_some() && std::env::var_os("PLIMSOLL_SMOLLM2").is_some() {
         return Ok(environment);
@@ -119,6 +128,14 @@ fn prepare(gpu: bool) -> Result<Environment> {
         Err(error) => println!("skipped: comparisons with Python's reader and a real model: {error}"),
     }
     Ok(environment)
+}
+
+/// A browser, installed where there is none.
+fn browser() -> Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = std::env::var_os("PLIMSOLL_CHROMIUM").is_some()
+        || std::env::split_paths(&path).any(|folder| folder.join("chromium").is_file());
+    if there { Ok(()) } else { debian::install(&["chromium"]) }
 }
 
 /// Vulkan's loader and a driver that needs no card, installed where they are not there.

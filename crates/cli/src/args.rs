@@ -89,6 +89,10 @@ pub(crate) enum Command {
     /// Bring this machine into a cluster that is kept in etcd, and see to its machines.
     #[command(after_help = crate::live::args::NODE_EXAMPLES)]
     Node(NodeArgs),
+    /// Answer programs and people over HTTP: plans, bookings, events, a page to look at; until it is interrupted.
+    #[cfg(feature = "agent")]
+    #[command(after_help = crate::agent::args::EXAMPLES)]
+    Agent(Box<crate::agent::args::AgentArgs>),
     /// Become a command that ends with its parent.
     #[command(name = "__start", hide = true)]
     Start(StartArgs),
@@ -489,7 +493,7 @@ fn parse_pipelines(text: &str) -> Result<Pipelines, String> {
 }
 
 /// A time between two looks: without one a core would do nothing else.
-fn parse_interval(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_millis(100);
     match parse_time(text)? {
         time if time < LEAST => Err(format!("'{text}' is too short; at least 100ms lie between two looks")),

@@ -1,5 +1,7 @@
 //! The `plimsoll` command: text in, text out. What it says is decided in the `plimsoll` crate.
 
+#[cfg(feature = "agent")]
+mod agent;
 mod args;
 mod check;
 mod completions;
@@ -83,6 +85,8 @@ fn run(cli: &Cli) -> Outcome {
         Command::Run(args) => ledger::run(args, cli),
         Command::Roster(args) => ledger::roster(args, cli),
         Command::Node(args) => live::node(args, cli),
+        #[cfg(feature = "agent")]
+        Command::Agent(args) => agent::run(args, cli),
         Command::Start(args) => ledger::start(args),
         Command::Look(args) => look::answer(args),
         Command::Completions(args) => completions::run(args),

@@ -1,31 +1,13 @@
 //! A no, with its reason and what would turn it into a yes.
 
+use plimsoll::answers::RefusalRecord;
 use plimsoll::balance::{Certificate, Refusal, Stopped, Verdict};
-use plimsoll::export::StoppedRecord;
 use plimsoll::units::Bytes;
 use plimsoll::{Change, Suggestion};
-use serde::Serialize;
 
 use crate::args::RequestArgs;
 use crate::failure::Failure;
 use crate::show;
-
-#[derive(Serialize)]
-struct RefusalRecord<'a> {
-    format: &'a str,
-    reason: &'a str,
-    short_bytes: u64,
-    certificate: String,
-    stopped: Vec<StoppedRecord>,
-    suggestions: Vec<SuggestionRecord<'a>>,
-}
-
-#[derive(Serialize)]
-struct SuggestionRecord<'a> {
-    change: &'a str,
-    to: String,
-    frees_bytes: u64,
-}
 
 /// A refusal with all that is told of it.
 pub(crate) struct Told<'a> {
@@ -43,23 +25,7 @@ impl Told<'_> {
         if !json {
             return Failure::Refused { stdout: String::new(), stderr: self.to_text(verbose) };
         }
-        let (reason, certificate) = match &self.refusal.verdict {
-            Verdict::ProvenInfeasible(certificate) => ("proven-infeasible", certificate.to_string()),
-            Verdict::Unknown => ("unknown", String::new()),
-        };
-        let suggestion = |s: &Suggestion| SuggestionRecord {
-            change: s.change.word(),
-            to: s.change.to_text(),
-            frees_bytes: s.frees.get(),
-        };
-        refused(&RefusalRecord {
-            format: "plimsoll.refusal/1",
-            reason,
-            short_bytes: self.refusal.short_bytes.get(),
-            certificate,
-            stopped: self.refusal.stopped.iter().map(StoppedRecord::from_stopped).collect(),
-            suggestions: self.suggestions.iter().map(suggestion).collect(),
-        })
+        refused(&RefusalRecord::of_plan(self.refusal, self.suggestions))
     }
 
     fn to_text(&self, verbose: bool) -> String {
@@ -124,14 +90,7 @@ pub(crate) fn nothing_usable(stopped: &[Stopped], json: bool) -> Failure {
         let stderr = show::wrap(&format!("does not fit: {certificate}"), "  ");
         return Failure::Refused { stdout: String::new(), stderr };
     }
-    refused(&RefusalRecord {
-        format: "plimsoll.refusal/1",
-        reason: "proven-infeasible",
-        short_bytes: 0,
-        certificate,
-        stopped: stopped.iter().map(StoppedRecord::from_stopped).collect(),
-        suggestions: Vec::new(),
-    })
+    refused(&RefusalRecord::nothing_usable(certificate, stopped))
 }
 
 /// The failure for a request that the cluster of now does not allow, whatever the bytes.
@@ -142,17 +101,10 @@ pub(crate) fn excluded(why: &str, json: bool) -> Failure {
             stderr: show::wrap(&format!("refused: {why}"), "  "),
         };
     }
-    refused(&RefusalRecord {
-        format: "plimsoll.refusal/1",
-        reason: "excluded",
-        short_bytes: 0,
-        certificate: why.to_owned(),
-        stopped: Vec::new(),
-        suggestions: Vec::new(),
-    })
+    refused(&RefusalRecord::excluded(why.to_owned()))
 }
 
-fn refused(record: &RefusalRecord<'_>) -> Failure {
+fn refused(record: &RefusalRecord) -> Failure {
     match serde_json::to_string_pretty(record) {
         Ok(text) => Failure::Refused { stdout: text + "\n", stderr: String::new() },
         Err(error) => Failure::internal(error),

@@ -61,12 +61,12 @@ pub(crate) fn run(args: &WatchArgs, cli: &Cli) -> Outcome {
 
 /// Drivers that crashed or hung in the last look; `None` before the first.
 #[derive(Debug, Default)]
-struct Failing(Option<Vec<Probe>>);
+pub(crate) struct Failing(Option<Vec<Probe>>);
 
 impl Failing {
     /// What a look shows. A driver that crashes or hangs once says nothing about its cards, so that look has failed; when
     /// it does so again, or did from the start, its cards are not to be had.
-    fn settle(&mut self, look: Look) -> Result<SystemProfile, LookError> {
+    pub(crate) fn settle(&mut self, look: Look) -> Result<SystemProfile, LookError> {
         let now: Vec<Probe> = look.failed().map(|(probe, _)| probe).collect();
         let before = self.0.replace(now);
         let new = |probe: Probe| before.as_ref().is_some_and(|before| !before.contains(&probe));

@@ -535,8 +535,7 @@ fn a_machine_that_is_known_to_be_gone_has_failed_until_it_is_heard_of() {
     let cluster = ClusterState::new();
     cluster.register(card("a", 24)).unwrap();
     cluster.heartbeat(&id("a"), at(10)).unwrap();
-    let failed =
-        ClusterEvent::Status { node: id("a"), from: NodeStatus::Active, to: NodeStatus::Failed };
+    let failed = ClusterEvent::Status { node: id("a"), from: NodeStatus::Active, to: NodeStatus::Failed };
     assert_eq!(cluster.fail(&id("a")), Ok(Some(failed)));
     assert_eq!(cluster.fail(&id("a")), Ok(None));
     // Its short silence does not make it alive.

@@ -28,12 +28,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Features, on by default: `cpu`, `cuda` and `nvml` (what this machine is), `gguf` and `safetensors` (model files), `files`
+//! Features, on by default: `answers` (what programs are told as JSON), `cpu`, `cuda` and `nvml` (what this machine is), `gguf` and `safetensors` (model files), `files`
 //! (cluster files, layer lists, rosters), `ledger` (a ledger in a file that processes share), `stack` (`Stack`: a
 //! machine that is watched, wired to cluster, balancer, ledger and plan), `watch` (what changes on this machine). Off by default: `etcd`
 //! (`live`: a cluster that is kept in etcd; building it needs protoc), `etcd-tls` (the same, encrypted), `isolated` (a look at the drivers in a child process), `vulkan` (cards of other makers) and
 //! `metal` (Apple's).
 
+#[cfg(feature = "answers")]
+pub mod answers;
 mod carried;
 mod context;
 mod diff;

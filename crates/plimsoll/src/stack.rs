@@ -2,6 +2,7 @@
 //! in force.
 
 mod event;
+mod saved;
 mod shared;
 
 use std::fmt;

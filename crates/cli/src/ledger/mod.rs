@@ -28,6 +28,8 @@ use crate::input;
 use args::{LedgerArgs, NeedsArgs};
 
 pub(crate) use advise::run as advise;
+#[cfg(feature = "agent")]
+pub(crate) use ps::occupancy;
 pub(crate) use ps::run as ps;
 pub(crate) use reserve::{release, reserve, resize};
 pub(crate) use roster::run as roster;
@@ -42,7 +44,7 @@ pub(crate) fn start(_args: &args::StartArgs) -> Outcome {
 }
 
 /// What is kept free of every pool when a ledger's budgets are taken from this machine.
-const KEPT_FREE: Bytes = Bytes::gib(1);
+pub(crate) const KEPT_FREE: Bytes = Bytes::gib(1);
 
 /// An open ledger, with the processes of this machine.
 #[derive(Debug)]
@@ -90,6 +92,19 @@ impl Ledger {
         }
         ledger.settle(budget, pool)?;
         Ok(ledger)
+    }
+
+    /// Opens the file that was named, or the usual one, for an agent: pools that it lacks come from the machine as the agent
+    /// sees it. With the processes of this machine, to measure what they use.
+    #[cfg(feature = "agent")]
+    pub(crate) fn shared(
+        path: Option<&std::path::Path>,
+    ) -> Result<(Arc<dyn Store>, Arc<ProcOwners>), Failure> {
+        let path = path.map_or_else(usual_file, |path| Ok(path.to_owned()))?;
+        let owners = Arc::new(ProcOwners::new());
+        let file =
+            FileLedger::open(path, FileOptions::default(), Arc::clone(&owners) as Arc<_>).map_err(store)?;
+        Ok((Arc::new(file), owners))
     }
 
     fn settle(&self, budget: Option<Bytes>, pool: Option<&PoolId>) -> Result<(), Failure> {

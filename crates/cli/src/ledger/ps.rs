@@ -6,9 +6,11 @@ mod text;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use plimsoll::residency::{Attribution, Book, Holder, Queued, Timestamp};
-use plimsoll::units::{Bytes, PoolId};
-use serde::Serialize;
+use plimsoll::answers::Occupancy;
+#[cfg(feature = "agent")]
+use plimsoll::residency::ProcOwners;
+use plimsoll::residency::{Attribution, Book, Holder, Queued, Store, Timestamp};
+use plimsoll::units::PoolId;
 
 use self::measured::Measured;
 use super::args::PsArgs;
@@ -18,61 +20,6 @@ use crate::failure::{Failure, Outcome};
 
 /// How long a picture stands when it is watched.
 const FRAME: Duration = Duration::from_secs(1);
-
-#[derive(Serialize)]
-struct Record {
-    format: &'static str,
-    pools: Vec<PoolRecord>,
-    holders: Vec<HolderRecord>,
-    waiting: Vec<WaitingRecord>,
-    /// Of the host's memory.
-    attribution: Option<AttributionRecord>,
-    /// Of the cards' memories.
-    devices: Vec<AttributionRecord>,
-    /// Why something is not measured.
-    unknown: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct PoolRecord {
-    id: String,
-    budget_bytes: Option<u64>,
-    used_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct HolderRecord {
-    instance: String,
-    role: String,
-    pool: String,
-    bytes: u64,
-    measured_bytes: Option<u64>,
-    owner: Option<String>,
-    pinned: bool,
-    in_use: u32,
-    /// Milliseconds since the UNIX epoch.
-    since: u64,
-}
-
-#[derive(Serialize)]
-struct WaitingRecord {
-    instance: String,
-    role: String,
-    bytes: u64,
-    since: u64,
-}
-
-#[derive(Serialize)]
-struct AttributionRecord {
-    pool: String,
-    used_bytes: u64,
-    booked_bytes: u64,
-    over_use_bytes: u64,
-    estimate_error_bytes: u64,
-    outside_bytes: u64,
-    unexplained_bytes: u64,
-    missing_bytes: u64,
-}
 
 /// All that is shown, at one moment.
 struct Picture {
@@ -106,6 +53,13 @@ fn show(text: &str) -> Result<(), Failure> {
     written.map_err(|_| Failure::Closed)
 }
 
+/// What `ps --json` prints of a book.
+#[cfg(feature = "agent")]
+pub(crate) fn occupancy(book: &Book, owners: &ProcOwners) -> Occupancy {
+    let seen = measured::look(book, owners);
+    Occupancy::new(book, &seen.book.holders(), &seen.attributions, measured::HOST, seen.unknown)
+}
+
 fn draw(ledger: &Ledger, cli: &Cli) -> Outcome {
     let now = now();
     ledger.store.sweep(now).map_err(store)?;
@@ -125,72 +79,13 @@ fn draw(ledger: &Ledger, cli: &Cli) -> Outcome {
 }
 
 impl Picture {
-    fn record(&self) -> Record {
-        let told = |host: bool| {
-            let wanted =
-                self.attributions.iter().filter(move |(pool, _)| (pool.as_str() == measured::HOST) == host);
-            wanted.map(|(pool, told)| attribution(pool, told))
-        };
-        Record {
-            format: "plimsoll.ps/1",
-            pools: self
-                .book
-                .pools()
-                .map(|pool| PoolRecord {
-                    id: pool.id.to_string(),
-                    budget_bytes: pool.budget.map(Bytes::get),
-                    used_bytes: pool.used.get(),
-                })
-                .collect(),
-            holders: self.holders.iter().map(record).collect(),
-            waiting: self
-                .waiting
-                .iter()
-                .map(|waiting| WaitingRecord {
-                    instance: waiting.instance.clone(),
-                    role: waiting.role.clone(),
-                    bytes: waiting.need.get(),
-                    since: waiting.since.as_millis(),
-                })
-                .collect(),
-            attribution: told(true).next(),
-            devices: told(false).collect(),
-            unknown: self.unknown.clone(),
-        }
+    fn record(&self) -> Occupancy {
+        let Self { book, holders, attributions, unknown, .. } = self;
+        Occupancy::new(book, holders, attributions, measured::HOST, unknown.clone())
     }
 }
 
 /// The first process that it lives with.
 fn owner(holder: &Holder) -> Option<String> {
     holder.owners.first().map(ToString::to_string)
-}
-
-fn record(holder: &Holder) -> HolderRecord {
-    HolderRecord {
-        instance: holder.instance.clone(),
-        role: holder.role.clone(),
-        pool: holder.pool.to_string(),
-        bytes: holder.booked.get(),
-        measured_bytes: holder.measured.map(Bytes::get),
-        owner: owner(holder),
-        pinned: holder.pinned,
-        in_use: holder.in_use,
-        since: holder.since.as_millis(),
-    }
-}
-
-fn attribution(pool: &PoolId, told: &Attribution) -> AttributionRecord {
-    let sum = |parts: &[plimsoll::residency::Holding]| {
-        Bytes::saturating_sum(parts.iter().map(|part| part.bytes)).get()
-    };
-    AttributionRecord {
-        pool: pool.to_string(),
-        used_bytes: told.used.get(),
-        booked_bytes: told.booked.get(),
-        over_use_bytes: sum(&told.over_use),
-        estimate_error_bytes: sum(&told.estimate_error),
-        outside_bytes: Bytes::saturating_sum(told.outside.iter().map(|other| other.bytes)).get(),
-        unexplained_bytes: told.unexplained.get(),
-        missing_bytes: told.missing.get(),
-    }
 }

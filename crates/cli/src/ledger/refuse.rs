@@ -1,28 +1,11 @@
 //! A no of the ledger, with whoever holds the memory and what would make room.
 
-use plimsoll::residency::{Advice, CoResidency, Eviction, Needs, Request};
-use plimsoll::units::{Bytes, PoolId};
-use serde::Serialize;
+use plimsoll::answers::RefusalRecord;
+use plimsoll::residency::{Advice, CoResidency, Eviction, Needs, Request, Store};
+use plimsoll::units::PoolId;
 
 use super::{Ledger, now, store};
 use crate::failure::Failure;
-
-#[derive(Serialize)]
-struct Record<'a> {
-    format: &'a str,
-    reason: &'a str,
-    short_bytes: u64,
-    certificate: String,
-    stopped: [u8; 0],
-    suggestions: Vec<Suggestion>,
-}
-
-#[derive(Serialize)]
-struct Suggestion {
-    change: &'static str,
-    to: String,
-    frees_bytes: u64,
-}
 
 /// How a refusal is told.
 #[derive(Clone, Copy, Debug)]
@@ -103,24 +86,6 @@ fn to_json(
     advice: Option<&Advice>,
     timed_out: bool,
 ) -> Result<String, serde_json::Error> {
-    let (reason, short) = match refusal {
-        CoResidency::OverBudget { need, free, .. } => ("over-budget", need.saturating_sub(*free)),
-        CoResidency::Behind { .. } => ("over-budget", Bytes::ZERO),
-        _ => ("excluded", Bytes::ZERO),
-    };
-    let victims = advice.map(|advice| advice.victims.as_slice()).unwrap_or_default();
-    let evict = |victim: &plimsoll::residency::Victim| Suggestion {
-        change: "evict",
-        to: victim.instance.clone(),
-        frees_bytes: victim.bytes.get(),
-    };
-    let record = Record {
-        format: "plimsoll.refusal/1",
-        reason: if timed_out { "timed-out" } else { reason },
-        short_bytes: short.get(),
-        certificate,
-        stopped: [],
-        suggestions: victims.iter().map(evict).collect(),
-    };
+    let record = RefusalRecord::of_booking(refusal, certificate, advice, timed_out);
     Ok(serde_json::to_string_pretty(&record)? + "\n")
 }

@@ -228,7 +228,7 @@ fn alike(known: &Node, node: &Node) -> bool {
     known == *node
 }
 
-fn standing(planned: &Planned, snapshot: &ClusterSnapshot) -> Standing {
+pub(super) fn standing(planned: &Planned, snapshot: &ClusterSnapshot) -> Standing {
     let snapshot = ranks::seen(planned.engine, planned.request.ranks, snapshot);
     let Planned { plan: in_force, workload, rules, options, .. } = planned;
     let found = audit(in_force, &snapshot, workload, rules, options).err().unwrap_or_default();
