@@ -306,7 +306,10 @@ fn wrong_input_is_named_and_ends_with_two() {
         (vec!["plan", BIG, "--cluster", HOME, "--cache-type-k", "q3"], "q8_0"),
         (vec!["plan", BIG, "--cluster", HOME, "--cache-type-v", "q8_0", "--flash-attn", "off"], "q8_0"),
         (vec!["plan", BIG, "--cluster", HOME, "--reserve", "-1"], "--reserve"),
-        (vec!["plan", BIG, "--cluster", HOME, "--engine", "tgi"], "llama.cpp and none"),
+        (
+            vec!["plan", BIG, "--cluster", HOME, "--engine", "tgi"],
+            "plans are made for llama.cpp, ik_llama.cpp, vllm",
+        ),
         (vec!["plan", BIG, "--cluster", HOME, "--out", "no-such-folder/plan.json"], "no-such-folder"),
         (vec!["check", BIG], "llama-3.1-70b"),
         (vec!["inspect", HOME], "home-lab.toml"),
@@ -447,4 +450,16 @@ fn a_reader_that_stops_early_is_no_error() {
         .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_engine_that_cannot_read_a_model_refuses_it_with_what_can() {
+    for engine in ["vllm", "sglang", "accelerate", "transformers", "petals", "exo"] {
+        let output = plimsoll(&["plan", BIG, "--cluster", HOME, "--engine", engine]);
+        assert_eq!(status(&output), 1, "{engine}: {}", stderr(&output));
+        let text = one_line(&stderr(&output));
+        assert!(text.contains("does not run a GGUF") && text.contains("plan for llama.cpp"), "{text}");
+    }
+    let output = plimsoll(&["plan", BIG, "--cluster", HOME, "--engine", "none", "--export", "x"]);
+    assert_eq!(status(&output), 2, "{}", stderr(&output));
 }

@@ -195,13 +195,14 @@ fn the_older_rule_keeps_the_head_beside_layers_on_the_host() {
         // The head is counted where the engine puts it.
         let head = planned.workload.footprints[0].head_bytes;
         assert_eq!(head.is_zero(), partial);
-        let on_cards: Vec<f32> = stages
+        let on_cards: Vec<u16> = stages
             .iter()
             .filter(|s| s.device.device.as_str() != "host")
-            .map(|s| f32::from(u16::try_from(s.layers.end - s.layers.start).unwrap()))
+            .map(|s| u16::try_from(s.layers.end - s.layers.start).unwrap())
             .collect();
-        let layers = on_cards.iter().map(|n| *n as u32).sum::<u32>() + u32::from(!partial);
-        assert_eq!(older_assign(40, layers, &on_cards).last() == Some(&Place::Host), partial);
+        let layers = on_cards.iter().map(|n| u32::from(*n)).sum::<u32>() + u32::from(!partial);
+        let split: Vec<f32> = on_cards.iter().map(|n| f32::from(*n)).collect();
+        assert_eq!(older_assign(40, layers, &split).last() == Some(&Place::Host), partial);
         let file = planned.to_file(None).unwrap();
         assert_eq!(plimsoll::digest_for(&model, &file).unwrap(), file.model.digest);
     }

@@ -28,9 +28,8 @@ fn topology(text: &str, layers: u32) -> Vec<Option<u32>> {
         let device = pair[1].strip_prefix("  device: ").unwrap();
         let number =
             device.strip_prefix("cuda[").map(|rest| rest.strip_suffix(']').unwrap().parse().unwrap());
-        for layer in start.parse::<usize>().unwrap()..end.parse::<usize>().unwrap() {
-            places[layer] = number;
-        }
+        let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
+        places[start..end].fill(number);
     }
     places
 }

@@ -1,5 +1,12 @@
 //! vLLM and SGLang: the partition, the nodes, the share of memory.
 
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the engine computes shares in double precision; amounts of memory stay below 2^53"
+)]
+
 use std::collections::BTreeMap;
 
 use plimsoll_balance::Plan;
