@@ -216,7 +216,7 @@ fn the_models_of_a_folder_are_told_with_those_that_cannot_be_read() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "m: 2 of 5 models fit on examples/two-cards.toml, with the context below");
     for (model, words) in [
-        ("qwen/qwen3-30b-a3b-q4_k_m.gguf", "yes 8192 20.1 GB 1 40960 (trained)"),
+        ("qwen/qwen3-30b-a3b-q4_k_m.gguf", "yes 8192 19.8 GB 1 40960 (trained)"),
         ("toy.toml", "yes 8192 12.1 GB 1"),
         ("huge.json", "no 8192"),
         ("broken.gguf:", "needs 4 bytes, but the file has only 0 left"),
