@@ -130,7 +130,7 @@ pub struct DeviceMeasured {
 
 /// Copies in an accelerator's memory over and over for at most `budget`, with a piece of 256 MiB or an eighth of what is
 /// free. It goes through the driver: one that hangs hangs the caller, so programs that cannot afford it ask in a child
-/// ([`isolated`](crate::isolated)).
+/// (the module `isolated`, behind its feature).
 ///
 /// # Errors
 ///
