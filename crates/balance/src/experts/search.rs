@@ -82,7 +82,9 @@ impl<'a> Finder<'a> {
         let devices = self.parts.context.fleet.devices.len();
         let start = self.start();
         let cuts = self.parts.context.items.cuts.len();
-        let most = STEPS / (cuts * cuts).max(1);
+        // A largest stage time is lowered in many rounds, each with many more choices.
+        let steps = if matches!(self.aim, Aim::Bottleneck(_)) { STEPS / 20 } else { STEPS };
+        let most = steps / (cuts * cuts).max(1);
         let walk_all = self.parts.context.options.strategy == Strategy::Portfolio
             && sets(self.parts, &mut vec![false; devices], self.depth(), most).is_some();
         if walk_all {
