@@ -50,7 +50,7 @@ fn mixture(weights: &[u64], experts: &[u64]) -> Workload {
 }
 
 fn planned(snapshot: &ClusterSnapshot, workload: &Workload, options: &PlanOptions) -> Plan {
-    let plan = plan(snapshot, workload, &engine(), options).unwrap();
+    let plan = plan(snapshot, workload, &engine(), options).expect("it fits");
     assert_eq!(audit(&plan, snapshot, workload, &engine(), options), Ok(()), "{plan:#?}");
     plan
 }
@@ -78,7 +78,7 @@ fn each_device_gives_away_the_experts_of_its_own_layers() {
 fn experts_of_the_first_layers_move_where_one_device_gives_all_of_them() {
     let layers = mixture(&[100; 8], &[80; 8]);
     let plan = planned(&tower(10_000, &[500]), &layers, &PlanOptions::default());
-    assert_eq!(moved(&plan), [0..4]);
+    assert!(moved(&plan).into_iter().flatten().eq(0..4));
     assert_eq!(plan.overrides[0].bytes, Bytes::new(320));
 }
 

@@ -161,7 +161,12 @@ fn every_suggestion_of_a_refusal_works_and_is_the_smallest_of_its_kind() {
                 let smaller = Request { cache_type_k: to, cache_type_v: to, ..request(65_536) };
                 assert!(job(smaller).plan().is_ok());
             }
-            Change::Unpin | Change::Uncap | Change::Devices { .. } | Change::Pipelines { .. } => {
+            Change::Unpin
+            | Change::Uncap
+            | Change::Devices { .. }
+            | Change::Pipelines { .. }
+            | Change::ExpertsToHost
+            | Change::FeedForwardToHost => {
                 panic!("nothing of the kind was asked for")
             }
             Change::AddDevice { memory } => {

@@ -28,10 +28,11 @@ pub(crate) struct Choice {
     pub(crate) cost: f64,
 }
 
-/// The choices none of which is worse than another one in both bytes on the host and cost, and whether these are all.
+/// The choices none of which is worse than another one in both bytes on the host and cost, and whether these are all;
+/// beside them those that let a single part go, where none has to.
 ///
 /// `have` parts of each kind are there, and moving one of a kind costs `unit` more, which may be negative. Costs are linear,
-/// so of the kind that is tried last only the fewest and the most need to be looked at.
+/// so of the kind that is tried last only the fewest need to be looked at where moving one costs something.
 pub(crate) fn choices(kinds: &[Kind], have: &[u32], demand: &Demand, unit: &[f64]) -> (Vec<Choice>, bool) {
     let give = |kind: usize, n: u32| kinds[kind].here.saturating_mul(u64::from(n));
     let read = |kind: usize, n: u32| kinds[kind].read_here.saturating_mul(u64::from(n));
@@ -60,7 +61,7 @@ pub(crate) fn choices(kinds: &[Kind], have: &[u32], demand: &Demand, unit: &[f64
     };
     let combinations = others.iter().fold(1_u64, |n, &kind| n.saturating_mul(u64::from(have[kind]) + 1));
     if combinations > COMBINATIONS {
-        return (vec![choice(greedy(kinds, have, demand, unit))], false);
+        return (with_one(vec![choice(greedy(kinds, have, demand, unit))], &there, choice), false);
     }
     let mut found = Vec::new();
     let mut counts = vec![0_u32; kinds.len()];
@@ -75,9 +76,9 @@ pub(crate) fn choices(kinds: &[Kind], have: &[u32], demand: &Demand, unit: &[f64
                 counts[last] = 0;
             };
             with(fewest);
-            if unit[last] < 0.0 && fewest < have[last] {
-                with(have[last]);
-            }
+            // Where moving pays, every number more is cheaper and takes more of the host.
+            let more = if unit[last] < 0.0 { have[last] } else { fewest };
+            (fewest + 1..=more).for_each(&mut with);
         }
         let Some(&next) = others.iter().find(|&&kind| counts[kind] < have[kind]) else { break };
         for &kind in others.iter().take_while(|&&kind| kind != next) {
@@ -85,7 +86,19 @@ pub(crate) fn choices(kinds: &[Kind], have: &[u32], demand: &Demand, unit: &[f64
         }
         counts[next] += 1;
     }
-    (undominated(found), true)
+    (with_one(undominated(found), &there, choice), true)
+}
+
+/// Where nothing has to go, the choices to let one part go all the same: an engine may charge less as soon as one does.
+fn with_one(mut chosen: Vec<Choice>, there: &[usize], choice: impl Fn(Vec<u32>) -> Choice) -> Vec<Choice> {
+    let Some(none) = chosen.iter().find(|choice| choice.counts.iter().all(|n| *n == 0)) else {
+        return chosen;
+    };
+    let kinds = none.counts.len();
+    let one = |kind: &usize| choice((0..kinds).map(|other| u32::from(other == *kind)).collect());
+    let more = undominated(there.iter().map(one).collect());
+    chosen.extend(more.into_iter().filter(|one| !chosen.contains(one)).collect::<Vec<_>>());
+    chosen
 }
 
 /// The fewest parts of a kind that give so many bytes and spare so much reading.

@@ -83,7 +83,7 @@ fn look(parts: &Parts<'_>, rival: Option<&Assembled>) -> (Option<Measured>, bool
     if context.options.objective == Objective::Latency {
         return search(Aim::Seconds, ceiling);
     }
-    let (mut best, complete) = search(Aim::Bottleneck(f64::MAX), f64::INFINITY);
+    let (mut best, complete) = search(Aim::HostBytes, f64::INFINITY);
     let mut high = best.as_ref().map_or(0.0, |best| best.assembled.value).min(ceiling);
     let mut low = floor::floor(parts);
     for _ in 0..ROUNDS {

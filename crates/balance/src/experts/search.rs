@@ -82,7 +82,9 @@ impl<'a> Finder<'a> {
         let devices = self.parts.context.fleet.devices.len();
         let start = self.start();
         let cuts = self.parts.context.items.cuts.len();
-        let most = STEPS / (cuts * cuts).max(1);
+        // A largest stage time is lowered in many rounds, each with many more choices.
+        let steps = if matches!(self.aim, Aim::Bottleneck(_)) { STEPS / 20 } else { STEPS };
+        let most = steps / (cuts * cuts).max(1);
         let walk_all = self.parts.context.options.strategy == Strategy::Portfolio
             && sets(self.parts, &mut vec![false; devices], self.depth(), most).is_some();
         if walk_all {
@@ -197,14 +199,10 @@ impl<'a> Finder<'a> {
 
     /// One more device behind every label.
     fn extend(&mut self, state: &State, device: usize, next: &mut State) {
-        let cuts = self.parts.context.items.cuts.len();
-        for from in 0..cuts {
-            if state[from].is_empty() {
-                continue;
-            }
-            let firsts: Vec<bool> = state[from].iter().map(|&l| self.labels[l].stage.is_none()).collect();
+        for (from, here) in state.iter().enumerate() {
+            let firsts: Vec<bool> = here.iter().map(|&l| self.labels[l].stage.is_none()).collect();
             for first in [false, true] {
-                let labels = state[from].iter().zip(&firsts).filter(|(_, is)| **is == first);
+                let labels = here.iter().zip(&firsts).filter(|(_, is)| **is == first);
                 let labels: Vec<usize> = labels.map(|(label, _)| *label).collect();
                 if !labels.is_empty() {
                     self.extend_from(&labels, device, from, first, next);
@@ -217,7 +215,8 @@ impl<'a> Finder<'a> {
         let last = self.parts.context.items.cuts.len() - 1;
         let start = self.parts.context.items.cuts[from];
         let lone_head = from == last;
-        for to in (from + usize::from(!lone_head))..=last {
+        let ends = next.iter_mut().enumerate().skip(from + usize::from(!lone_head));
+        for (to, at) in ends {
             let end = self.parts.context.items.cuts[to];
             let step = (start, end);
             let pins = &self.parts.context.pins;
@@ -243,7 +242,7 @@ impl<'a> Finder<'a> {
             }
             if let Some(choices) = without_head {
                 for &label in labels {
-                    self.place(label, device, step, &choices, Some(&mut next[to]));
+                    self.place(label, device, step, &choices, Some(&mut *at));
                 }
             }
         }
