@@ -21,6 +21,7 @@ pub(crate) struct Browser {
 }
 
 /// The browser of this machine; `None` where there is none, which in CI is a failure.
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn program() -> Option<PathBuf> {
     let named = std::env::var_os("PLIMSOLL_CHROMIUM").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
