@@ -51,7 +51,12 @@ impl Browser {
                 "--disable-dev-shm-usage",
                 "--no-first-run",
             ])
-            .args(["--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe"])
+            .args([
+                "--disable-extensions",
+                "--hide-scrollbars",
+                "--disable-background-networking",
+                "--remote-debugging-pipe",
+            ])
             .arg(format!("--user-data-dir={}", folder.0.display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
