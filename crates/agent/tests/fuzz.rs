@@ -173,9 +173,10 @@ proptest! {
     #[test]
     fn any_head_ends_in_an_answer_or_an_end(head in vec(any::<u8>(), 0..300)) {
         let mut stream = AGENT.client().connect();
-        stream.write_all(&head).unwrap();
+        drop(stream.write_all(&head));
         drop(stream.write_all(b"\r\n\r\n"));
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // Whoever was refused already is not connected any more.
+        drop(stream.shutdown(std::net::Shutdown::Write));
         let mut answer = Vec::new();
         drop(stream.read_to_end(&mut answer));
         prop_assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."));

@@ -8,7 +8,7 @@ use plimsoll::balance::{Objective, Pin, Pipelines, PlanOptions, Strategy, Transf
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::model::{CacheType, ContextLength, FlashAttention, ModelFormat, ModelSpec, Request};
 use plimsoll::units::{Bytes, DeviceRef, NodeId};
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -172,10 +172,19 @@ pub struct Tokens(u64);
 
 impl<'de> Deserialize<'de> for Tokens {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match u64::deserialize(deserializer)? {
-            0 => Err(D::Error::custom("a context has at least one token")),
-            tokens => Ok(Self(tokens)),
+        struct Told;
+        impl Visitor<'_> for Told {
+            type Value = Tokens;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of tokens from 1 on")
+            }
+
+            fn visit_u64<E: Error>(self, n: u64) -> Result<Tokens, E> {
+                if n == 0 { Err(E::invalid_value(Unexpected::Unsigned(n), &self)) } else { Ok(Tokens(n)) }
+            }
         }
+        deserializer.deserialize_u64(Told)
     }
 }
 
@@ -203,14 +212,14 @@ impl<'de> Deserialize<'de> for Copies {
                 match u32::try_from(n).ok().and_then(std::num::NonZeroU32::new) {
                     Some(n) if n.get() == 1 => Ok(Copies(Pipelines::One)),
                     Some(n) => Ok(Copies(Pipelines::Exactly(n))),
-                    None => Err(E::invalid_value(serde::de::Unexpected::Unsigned(n), &self)),
+                    None => Err(E::invalid_value(Unexpected::Unsigned(n), &self)),
                 }
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Copies, E> {
                 match text {
                     "auto" => Ok(Copies(Pipelines::Auto)),
-                    other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
+                    other => Err(E::invalid_value(Unexpected::Str(other), &self)),
                 }
             }
         }
@@ -285,17 +294,20 @@ impl PlanRequest {
         for pin in &pins {
             known("pin", &pin.device, snapshot)?;
         }
-        Ok(PlanOptions {
-            objective: self.objective.into(),
-            strategy: self.strategy.into(),
-            pipelines: self.pipelines.0,
-            transfers: self.transfers.into(),
+        let limits = PlanOptions {
             max_devices: self.max_devices,
             only: (!self.only.is_empty()).then(|| self.only.iter().cloned().collect::<BTreeSet<_>>()),
             caps,
             reserve: self.reserve,
             pins,
             ..PlanOptions::default()
+        };
+        Ok(PlanOptions {
+            objective: self.objective.into(),
+            strategy: self.strategy.into(),
+            pipelines: self.pipelines.0,
+            transfers: self.transfers.into(),
+            ..limits
         })
     }
 }

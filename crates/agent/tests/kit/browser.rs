@@ -21,6 +21,7 @@ pub(crate) struct Browser {
 }
 
 /// The browser of this machine; `None` where there is none, which in CI is a failure.
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn program() -> Option<PathBuf> {
     let named = std::env::var_os("PLIMSOLL_CHROMIUM").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -50,7 +51,12 @@ impl Browser {
                 "--disable-dev-shm-usage",
                 "--no-first-run",
             ])
-            .args(["--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe"])
+            .args([
+                "--disable-extensions",
+                "--hide-scrollbars",
+                "--disable-background-networking",
+                "--remote-debugging-pipe",
+            ])
             .arg(format!("--user-data-dir={}", folder.0.display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
