@@ -45,7 +45,7 @@ pub struct Registry {
 /// Which machines something was computed from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Basis {
-    /// The last change of who is there or drained: a revision of the store, which only grows.
+    /// A revision of the store, which only grows: at it the machines were these, and drained or not as they are shown.
     pub generation: Generation,
     /// Every machine, and the revision at which it registered.
     pub(crate) nodes: BTreeMap<NodeId, i64>,
@@ -133,6 +133,7 @@ impl Registry {
             let mut merge = Merge::new(keys.clone());
             let listing = connection.list("reading who is there", &prefixes(&keys)).await?;
             let problems = merge.list(&state, &listing.kvs, Moment::START).problems();
+            merge.stood_at(listing.revision);
             let basis = merge.basis();
             let snapshot = ClusterSnapshot { generation: basis.generation, ..(*state.snapshot()).clone() };
             Ok(Members { snapshot, basis, problems })

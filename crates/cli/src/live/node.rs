@@ -136,11 +136,7 @@ fn join(args: &JoinArgs, cli: &Cli) -> Outcome {
         let _stopping = stop.send(());
     });
     let mut told = AgentState::Registered;
-    loop {
-        match stopped.recv_timeout(args.interval) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
-        }
+    while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(args.interval) {
         let state = agent.state();
         if state != told {
             let line = match &state {

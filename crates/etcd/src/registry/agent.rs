@@ -16,6 +16,9 @@ use crate::connection::{Committed, Settled};
 use crate::writes::{Guard, Kv, Put, Writes};
 use crate::{EtcdError, Session, wire};
 
+/// What saying what is free is called in errors.
+const REPORTING: &str = "reporting free memory";
+
 /// The pause before a machine that lost its lease registers again.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -81,13 +84,24 @@ impl Agent {
         Ok(())
     }
 
-    /// Says what is free of each pool, as it was measured at `now`.
+    /// Says what is free of each pool, as it was measured at `now`. A machine that no longer stands there, because
+    /// somebody took its place and left, or removed it, is registered again first.
     ///
     /// # Errors
     ///
     /// Not registered at the moment, or etcd's.
-    pub fn report(&self, free: &[(PoolId, Bytes)], now: Timestamp) -> Result<(), EtcdError> {
-        let lease = self.lease("reporting free memory")?;
+    pub fn report(&self, free: &[(PoolId, Bytes)], now: Timestamp) -> Result<(), JoinError> {
+        if self.reported(free, now)? {
+            return Ok(());
+        }
+        let resources = lock(&self.held).resources.clone();
+        self.update(resources)?;
+        if self.reported(free, now)? { Ok(()) } else { Err(EtcdError::LeaseOver { what: REPORTING }.into()) }
+    }
+
+    /// False when the machine does not stand there.
+    fn reported(&self, free: &[(PoolId, Bytes)], now: Timestamp) -> Result<bool, EtcdError> {
+        let lease = self.lease(REPORTING)?;
         let value =
             wire::encode(&MetricsRecord { at: now.as_millis(), free: free.iter().cloned().collect() });
         let (node, keys) = (self.node(), &self.shared.keys);
@@ -101,11 +115,11 @@ impl Agent {
                 Some(kv) if kv.value == value => Settled::Made,
                 _ => Settled::NotMade,
             };
-            connection.commit("reporting free memory", &writes, &key, settled).await
+            connection.commit(REPORTING, &writes, &key, settled).await
         })?;
         match committed {
-            Committed::Yes { .. } => Ok(()),
-            Committed::Outrun => Err(EtcdError::LeaseOver { what: "reporting free memory" }),
+            Committed::Yes { .. } => Ok(true),
+            Committed::Outrun => Ok(false),
         }
     }
 

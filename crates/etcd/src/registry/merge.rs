@@ -59,6 +59,11 @@ impl Merge {
         Basis { generation, nodes: self.nodes.clone() }
     }
 
+    /// Notes that what was taken over is what stood there at this revision.
+    pub(super) fn stood_at(&mut self, revision: i64) {
+        self.generation = self.generation.max(revision);
+    }
+
     /// Takes over all that stands there; what was known and no longer stands there has gone.
     pub(super) fn list(&mut self, state: &ClusterState, kvs: &[Kv], now: Moment) -> Merged {
         let standing: BTreeSet<&str> = kvs.iter().map(|kv| kv.key.as_str()).collect();
@@ -227,6 +232,8 @@ mod tests {
         let all = [node("a", "1", 3), node("b", "1", 5), drained("b", 6), measured("a", 20, 9)];
         merge.list(&state, &all, Moment::from_millis(1));
         assert_eq!(merge.basis().generation, Generation::new(6));
+        merge.stood_at(11);
+        assert_eq!(merge.basis().generation, Generation::new(11));
         let snapshot = state.snapshot();
         assert_eq!(snapshot.nodes[0].pools[1].free, Some(Bytes::gib(20)));
         assert_eq!((snapshot.nodes[0].drained, snapshot.nodes[1].drained), (false, true));

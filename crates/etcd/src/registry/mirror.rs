@@ -155,7 +155,12 @@ impl Follower {
         let asked = Instant::now();
         let listing: Listing = connection.list("reading who is there", &prefixes(&self.keys)).await?;
         let now = self.copy.now();
-        let merged = self.copy.lock().merge.list(&self.copy.state, &listing.kvs, now);
+        let merged = {
+            let mut known = self.copy.lock();
+            let merged = known.merge.list(&self.copy.state, &listing.kvs, now);
+            known.merge.stood_at(listing.revision);
+            merged
+        };
         self.take(merged);
         self.heard(asked);
         Ok(listing.revision)
