@@ -94,6 +94,12 @@ impl Chain {
         self.cost.is_none() && self.tail_less == self.tail_cost_less
     }
 
+    /// The sums, where every run takes and costs just what lies between two of them, and any may be had.
+    pub(crate) fn plain_sums(&self) -> Option<&[u64]> {
+        let plain = self.cost.is_none() && self.tail_less == 0 && self.tail_cost_less == 0 && self.whole;
+        plain.then_some(&self.resident[..])
+    }
+
     /// What items `start..end` cost.
     pub(crate) fn cost(&self, start: usize, end: usize) -> u64 {
         if start >= end {

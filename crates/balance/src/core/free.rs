@@ -5,6 +5,7 @@
 //! the lower bound says.
 
 use super::class::Sets;
+use super::effort::Effort;
 use super::solve::{Solved, Tries, missing};
 use super::subset::{self, Found};
 use super::{Placement, Problem, Slot, as_f64, bounds, fit, leximax, minmax, orders, ties};
@@ -127,17 +128,19 @@ impl<'a> Best<'a> {
         let rates: f64 = problem.slots.iter().map(|slot| slot.rate).sum();
         let (mut low, mut bound) = (self.lower, middle(self.lower, high));
         let mut best: Option<Vec<usize>> = None;
+        let effort = Effort::new(fit::STEPS);
+        let needs = fit::Needs::new(problem);
         for step in 0..most {
             if low >= high * (1.0 - CLOSE) {
                 break;
             }
-            let fit = fit::Fit::new(problem, bound);
+            let fit = fit::Fit::new(problem, &needs, bound);
             let mut reached = 0;
             let mut kept =
                 |drawn: Result<fit::Drawn, usize>| drawn.map_err(|at| reached = reached.max(at)).ok();
-            let drawn = match fit.by_kinds() {
+            let drawn = match fit.by_kinds(&effort) {
                 Some(by_kinds) => kept(by_kinds),
-                None => (0..seeds).find_map(|seed| kept(fit.order(step * seeds + seed))),
+                None => (0..seeds).find_map(|seed| kept(fit.order(step * seeds + seed, &effort))),
             };
             let near = high * CLOSE / 2.0;
             match drawn {
