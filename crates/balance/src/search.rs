@@ -245,7 +245,7 @@ impl<'a> Search<'a> {
             }
         }
         if choices.iter().any(Option::is_some) {
-            let best = self.kept.value().map_or(f64::INFINITY, |best| without_host(best));
+            let best = self.kept.value().map_or(f64::INFINITY, without_host);
             lower = match self.sharing(&relaxed, best) {
                 Some(lower) => lower,
                 // Not every use of the pools was tried: only what holds for any is proven.

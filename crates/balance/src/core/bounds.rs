@@ -51,7 +51,7 @@ fn smallest_load(chain: &Chain) -> u64 {
 fn longest(chain: &Chain, room: u64) -> (u64, u64) {
     let (mut load, mut cost) = (0, 0);
     let mut end = 0;
-    if let Some(sums) = chain.plain_sums() {
+    if let Some(sums) = chain.plain_sums(room) {
         for (start, &before) in sums.iter().enumerate() {
             end = end.max(start);
             while end + 1 < sums.len() && sums[end + 1] - before <= room {

@@ -94,10 +94,11 @@ impl Chain {
         self.cost.is_none() && self.tail_less == self.tail_cost_less
     }
 
-    /// The sums, where every run takes and costs just what lies between two of them, and any may be had.
-    pub(crate) fn plain_sums(&self) -> Option<&[u64]> {
-        let plain = self.cost.is_none() && self.tail_less == 0 && self.tail_cost_less == 0 && self.whole;
-        plain.then_some(&self.resident[..])
+    /// The sums, where every run within a room takes and costs just what lies between two of them.
+    pub(crate) fn plain_sums(&self, room: u64) -> Option<&[u64]> {
+        let alike = self.cost.is_none() && self.tail_less == 0 && self.tail_cost_less == 0;
+        // That one slot may not hold everything is no matter where it could not.
+        (alike && (self.whole || self.load(0, self.items()) > room)).then_some(&self.resident[..])
     }
 
     /// What items `start..end` cost.

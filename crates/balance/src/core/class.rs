@@ -261,7 +261,7 @@ impl Runs {
             let most = minmax::most_within(bound, slot.rate).checked_sub(slot.fixed);
             let mut end = 0;
             let mut beyond: Option<u64> = None;
-            let plain = chain.plain_sums().zip(most);
+            let plain = chain.plain_sums(slot.room).zip(most);
             if let Some((sums, most)) = plain {
                 beyond = plain_ends(sums, slot.room, most, &mut ends);
             }

@@ -159,7 +159,8 @@ mod tests {
     /// Items on slots that hold `percent` of them together, of so many kinds.
     fn drawn(items: usize, slots: usize, kinds: usize, percent: u64) -> Problem {
         let mut random = Random(7);
-        let rooms: Vec<u64> = (0..kinds).map(|_| 8_000 + u64::try_from(random.below(72_000)).unwrap()).collect();
+        let rooms: Vec<u64> =
+            (0..kinds).map(|_| 8_000 + u64::try_from(random.below(72_000)).unwrap()).collect();
         let room = |random: &mut Random| rooms[random.below(kinds)];
         let slots: Vec<Slot> = (0..slots)
             .map(|_| Slot { class: 0, room: room(&mut random), fixed: 0, rate: 1.0, group: 0 })

@@ -117,16 +117,16 @@ impl<'a> Best<'a> {
         /// Closer than this share is close enough.
         const CLOSE: f64 = 1e-3;
         const STEPS: u64 = 12;
-        /// With more slots than this, one draw takes as long as all of them with few.
+        /// With more slots than this, one draw takes as long as all of them with few, and comes closer to the bound.
         const MANY: usize = 200;
         /// Draws under one bound, where there are few slots.
         const SEEDS: u64 = 4;
         let Some((mut high, _)) = self.known else { return };
         let problem = self.problem;
         let many = problem.slots.len() > MANY;
-        let (seeds, most) = if many { (1, STEPS / 2) } else { (SEEDS, STEPS) };
+        let (seeds, most, first) = if many { (1, STEPS * 3 / 4, 8.0) } else { (SEEDS, STEPS, 2.0) };
         let rates: f64 = problem.slots.iter().map(|slot| slot.rate).sum();
-        let (mut low, mut bound) = (self.lower, middle(self.lower, high));
+        let (mut low, mut bound) = (self.lower, self.lower + (high - self.lower) / first);
         let mut best: Option<Vec<usize>> = None;
         let effort = Effort::new(fit::STEPS);
         let needs = fit::Needs::new(problem);

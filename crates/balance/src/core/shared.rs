@@ -48,6 +48,16 @@ struct State {
     slot: usize,
 }
 
+/// One slot that a state is given.
+#[derive(Clone, Copy)]
+struct Adding {
+    /// Where the state is.
+    parent: usize,
+    slot: usize,
+    /// The set with the slot.
+    set: usize,
+}
+
 /// What does not change while states are looked at.
 struct Search<'a> {
     problem: &'a Problem,
@@ -188,7 +198,7 @@ impl<'a> Search<'a> {
             for slot in (0..slots).filter(|slot| set & (1 << slot) != 0) {
                 for at in table.sets[set & !(1 << slot)].clone() {
                     let most = found.map_or(bound, |found| found.sum);
-                    self.extend(&table.states[at], at, slot, set, most, &mut next)?;
+                    self.extend(&table.states[at], Adding { parent: at, slot, set }, most, &mut next)?;
                 }
             }
             if let Some(whole) = self.whole(&next, found.map_or(bound, |found| found.sum)) {
@@ -214,15 +224,8 @@ impl<'a> Search<'a> {
     }
 
     /// The states in which one slot more holds something.
-    fn extend(
-        &self,
-        before: &State,
-        parent: usize,
-        slot: usize,
-        set: usize,
-        bound: f64,
-        next: &mut Vec<State>,
-    ) -> Option<()> {
+    fn extend(&self, before: &State, adding: Adding, bound: f64, next: &mut Vec<State>) -> Option<()> {
+        let Adding { parent, slot, set } = adding;
         let (problem, start) = (self.problem, before.end);
         if start == problem.items() {
             return Some(());
