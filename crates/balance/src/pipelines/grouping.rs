@@ -12,7 +12,7 @@ const STEPS: usize = 20_000_000;
 const FIRST: usize = 3;
 
 /// Moves for each device in all on the numbers of groups that are left at the end: so many times the devices, at most.
-const LAST: usize = 16;
+const LAST: usize = 10;
 const MOST_LAST: usize = 480;
 
 /// How many numbers of groups are left at the end.
