@@ -44,10 +44,10 @@ fn living(budgets: &[Bytes]) -> ClusterState {
 /// The whole answer of a balancer, device by device, beside the peer's.
 fn whole_plan(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("distribute");
-    for devices in [1_000, 2_000] {
+    for devices in [1_000, 10_000] {
         let inputs: Vec<(SnapshotIndex, Vec<LayerSpec>)> = (0..INSTANCES)
             .map(|seed| {
-                let instance = Instance::new(seed, 10_000, devices);
+                let instance = Instance::roomy(seed, 10_000, devices);
                 let snapshot = living(&instance.budgets).snapshot();
                 (SnapshotIndex::new(snapshot, HostLayers::Never), instance.layers)
             })

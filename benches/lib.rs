@@ -63,6 +63,12 @@ impl Instance {
         }
     }
 
+    /// The same with so much room that filling the largest devices first is enough: with a layer or so to a device, most of
+    /// what the small ones hold is lost.
+    pub fn roomy(seed: u64, layers: u32, devices: u32) -> Self {
+        Self::tight(seed, layers, devices, if layers / 4 < devices { 250 } else { 160 })
+    }
+
     /// Its budgets, the largest first.
     pub fn largest_first(&self) -> Vec<Bytes> {
         let mut budgets = self.budgets.clone();

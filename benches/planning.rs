@@ -30,7 +30,7 @@ fn cycled<T>(bencher: &mut criterion::Bencher<'_>, inputs: &[T], mut job: impl F
 fn distribute(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("distribute");
     for (layers, devices) in [(10_000, 1_000), (10_000, 10_000)] {
-        let inputs = instances(layers, devices);
+        let inputs: Vec<_> = (0..INSTANCES).map(|seed| Instance::roomy(seed, layers, devices)).collect();
         let id = |name: &str| BenchmarkId::new(name, format!("{layers}x{devices}"));
         group.throughput(Throughput::Elements(u64::from(layers)));
 
@@ -144,7 +144,15 @@ fn growth(criterion: &mut Criterion) {
 fn order_free(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("order free");
     let throughput = PlanOptions { objective: Objective::Throughput, ..PlanOptions::default() };
-    let sizes = [("exact", 80, 8), ("exact", 80, 12), ("exact", 80, 16), ("sampled", 10_000, 1_000)];
+    let sizes = [
+        ("exact", 80, 8),
+        ("exact", 80, 12),
+        ("exact", 80, 16),
+        ("sampled", 1_000, 100),
+        ("sampled", 10_000, 1_000),
+        ("sampled", 10_000, 10_000),
+        ("sampled", 100_000, 1_000),
+    ];
     for (name, layers, devices) in sizes {
         let inputs: Vec<_> = instances(layers, devices).iter().map(posed).collect();
         group.sample_size(if devices > 12 { 10 } else { 50 });
@@ -157,6 +165,13 @@ fn order_free(criterion: &mut Criterion) {
     let fit = PlanOptions { objective: Objective::Fit, ..PlanOptions::default() };
     let inputs: Vec<_> = (0..INSTANCES).map(|seed| posed(&Instance::tight(seed, 80, 12, 102))).collect();
     group.bench_function(BenchmarkId::new("fit with 2 % to spare", "80x12"), |bencher| {
+        cycled(bencher, &inputs, |(snapshot, workload)| {
+            let _ = black_box(plan(black_box(snapshot), workload, &EngineRules::none(), &fit));
+        });
+    });
+    let inputs: Vec<_> = instances(10_000, 1_000).iter().map(posed).collect();
+    group.sample_size(10);
+    group.bench_function(BenchmarkId::new("fewest devices", "10000x1000"), |bencher| {
         cycled(bencher, &inputs, |(snapshot, workload)| {
             let _ = black_box(plan(black_box(snapshot), workload, &EngineRules::none(), &fit));
         });

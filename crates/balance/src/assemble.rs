@@ -1,5 +1,6 @@
 //! From a choice of layers to a plan's numbers.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use plimsoll_units::Bytes;
@@ -63,10 +64,10 @@ impl Draft {
         let (mut seconds, mut costs) = (0.0, Vec::with_capacity(parts.len()));
         let mut largest_of: Vec<f64> = vec![0.0];
         let times = times(context, &parts);
+        let pools = of_pools(&parts);
         for (at, part) in parts.iter().enumerate() {
-            let others =
-                parts.iter().enumerate().filter(|(other, p)| *other != at && p.place.pool == part.place.pool);
-            let others = others.map(|(_, p)| p.uses()).fold(0_u64, u64::saturating_add);
+            let all = pools.get(&part.place.pool).copied().unwrap_or(0);
+            let others = u64::try_from(all.saturating_sub(u128::from(part.uses()))).unwrap_or(u64::MAX);
             let pool = context.fleet.pools.get(part.place.pool).copied().unwrap_or(0);
             short = short.max(part.uses().saturating_add(others).saturating_sub(pool));
             let budget = pool.saturating_sub(others).min(part.place.limit);
@@ -163,6 +164,15 @@ impl Draft {
         }
         parts
     }
+}
+
+/// What the parts take of each pool together.
+fn of_pools(parts: &[Part<'_>]) -> BTreeMap<usize, u128> {
+    let mut pools = BTreeMap::new();
+    for part in parts {
+        *pools.entry(part.place.pool).or_insert(0) += u128::from(part.uses());
+    }
+    pools
 }
 
 /// Seconds between two tokens of all pipelines together, from the largest stage time of each.

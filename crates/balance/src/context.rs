@@ -31,6 +31,8 @@ pub(crate) struct Context<'a> {
     pub(crate) links: Links<'a>,
     pub(crate) hops: Hops,
     groups: BTreeMap<&'a NodeId, usize>,
+    /// For each footprint what the lightest piece takes that is pinned nowhere, and where it begins.
+    lightest: Vec<Option<(u64, usize)>>,
     /// Whether all devices are taken as equally fast.
     pub(crate) equal_speeds: bool,
     /// The most devices, the main host not counted.
@@ -68,6 +70,7 @@ impl<'a> Context<'a> {
             rules,
             options,
             snapshot,
+            lightest: lightest(&items, &pins),
             items,
             fleet,
             pins,
@@ -89,6 +92,7 @@ impl<'a> Context<'a> {
         let mut items = self.items.clone();
         let pins = Pins::new(self.snapshot, &pins, &self.fleet, &mut items, self.limit)?;
         Ok(Self {
+            lightest: lightest(&items, &pins),
             items,
             pins,
             fleet: self.fleet.clone(),
@@ -195,25 +199,22 @@ impl<'a> Context<'a> {
                 charge - budget,
             ));
         };
-        let number = self.number(place);
-        let own = self.pins.of(number);
-        let pieces = self.items.cuts.windows(2);
+        let pinned = !self.pins.hulls.is_empty();
+        let number = if pinned { self.number(place) } else { None };
+        let own = if pinned { self.pins.of(number) } else { None };
         // What is pinned here has to lie here, and what is pinned elsewhere cannot.
-        let pieces = pieces.filter(|cut| match own {
-            Some(hull) => hull.layers.contains(&cut[0]),
-            None => self.pins.elsewhere(number, cut[0]).is_none(),
-        });
-        let pieces = pieces.map(|cut| {
-            let needs = class.resident(cut[0], cut[1]).saturating_add(class.each_device);
-            (needs, self.items.index(cut[0]))
-        });
+        let piece = match own {
+            Some(hull) => lightest_of(&self.items.cuts, class, &hull.layers),
+            None => self.lightest[self.class_index(place.backend)],
+        };
         // Where the head may lie alone, a device that takes no layer may still take that.
         let lone_head = self.fleet.host.is_some() && !is_host && own.is_none();
         let alone = if lone_head { class.head } else { u64::MAX };
-        let Some((needs, index)) = pieces.min() else {
+        let Some((needs, first)) = piece else {
             let pinned = self.items.cuts.first().and_then(|&first| self.pinned_elsewhere(number, first));
             return pinned.filter(|_| alone > room).map(|reason| (reason, 0));
         };
+        let (needs, index) = (needs.saturating_add(class.each_device), self.items.index(first));
         if needs.min(alone) <= room {
             return None;
         }
@@ -242,6 +243,27 @@ impl<'a> Context<'a> {
         let read = class.touched(layers.start, layers.end) + if head { class.head } else { 0 };
         as_f64(read) / self.rate(place)
     }
+}
+
+/// For each footprint the lightest piece that is pinned nowhere.
+fn lightest(items: &Items, pins: &Pins) -> Vec<Option<(u64, usize)>> {
+    let mut free = Vec::with_capacity(pins.hulls.len() + 1);
+    let mut end = 0;
+    // No two of them share a piece, and they come in the order of the layers.
+    for hull in &pins.hulls {
+        free.push(end..hull.layers.start);
+        end = hull.layers.end;
+    }
+    free.push(end..items.layers());
+    let of = |class| free.iter().filter_map(|layers| lightest_of(&items.cuts, class, layers)).min();
+    items.classes.iter().map(of).collect()
+}
+
+/// What the lightest piece that begins among these layers takes, and where that is; of equals the first.
+fn lightest_of(cuts: &[usize], class: &Class, layers: &std::ops::Range<usize>) -> Option<(u64, usize)> {
+    let from = cuts.partition_point(|&cut| cut < layers.start);
+    let pieces = cuts[from..].windows(2).take_while(|cut| cut[0] < layers.end);
+    pieces.map(|cut| (class.resident(cut[0], cut[1]), cut[0])).min()
 }
 
 /// What passes behind so many layers, for every number of them.

@@ -1,9 +1,10 @@
 //! The door: a snapshot and a workload in, a plan or the reasons why there is none out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_cluster::ClusterSnapshot;
 use plimsoll_cluster::speeds::AssumedBy;
+use plimsoll_units::DeviceRef;
 
 use crate::assemble::Assembled;
 use crate::context::Context;
@@ -120,9 +121,8 @@ fn valued(context: &Context<'_>, value: f64, lower: f64) -> PlanValue {
 ///
 /// Speeds of all devices that could hold something where speed decides; otherwise only of those that do.
 fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
-    let used = |device: &plimsoll_units::DeviceRef| {
-        stages.iter().any(|s| s.device == *device && (s.head || !s.layers.is_empty()))
-    };
+    let holding = stages.iter().filter(|stage| stage.head || !stage.layers.is_empty());
+    let used: BTreeSet<&DeviceRef> = holding.map(|stage| &stage.device).collect();
     let mut places: Vec<_> = context.places().collect();
     places.sort_by(|a, b| a.device.cmp(&b.device));
     let mut assumed = Vec::new();
@@ -132,7 +132,7 @@ fn assumed(context: &Context<'_>, stages: &[Stage]) -> Vec<Assumption> {
             None => {
                 assumed.push(Assumption::UnknownSpeed { device: device.clone() });
             }
-            Some(speed) if !context.equal_speeds && (context.timed() || used(device)) => {
+            Some(speed) if !context.equal_speeds && (context.timed() || used.contains(device)) => {
                 if let Some(by) = speed.assumed {
                     let by_name = by == AssumedBy::Name;
                     assumed.push(Assumption::Bandwidth { device: device.clone(), rate: speed.rate, by_name });

@@ -232,9 +232,6 @@ pub enum PinProblem {
     /// The engine never puts layers on this device: a remote node's host, or a second name of the main node's.
     #[error("the engine puts no layers on this device")]
     TakesNoPart,
-    /// Nothing of the device may be used: its cap, its limit or its pool's budget is zero.
-    #[error("the device's budget is 0 bytes")]
-    NoBudget,
     /// Layers that another device has to hold.
     #[error(
         "it overlaps {other}, and a device holds everything between the first and the last layer pinned to it"

@@ -188,6 +188,11 @@ impl Pins {
         self.hulls.iter().find(|hull| hull.device != device && hull.layers.contains(&place))
     }
 
+    /// Where what a device cannot hold because it is pinned to another one begins at the earliest.
+    pub(crate) fn first_elsewhere(&self, device: Option<usize>) -> Option<usize> {
+        self.hulls.iter().filter(|hull| hull.device != device).map(|hull| hull.layers.start).min()
+    }
+
     /// Whether a plan may put everything on one device.
     pub(crate) fn allow_alone(&self, device: Option<usize>) -> bool {
         self.hulls.iter().all(|hull| hull.device == device)
@@ -262,21 +267,16 @@ fn device(pin: &Pin, snapshot: &ClusterSnapshot, fleet: &Fleet) -> Result<Option
     if let Some(left_out) = fleet.left_out.iter().find(|stopped| stopped.device == pin.device) {
         return Err(PinProblem::LeftOut { reason: left_out.reason.clone() });
     }
-    let found = match &fleet.host {
+    match &fleet.host {
         Some(host) if host.place.device == pin.device => match host.takes_layers {
-            true => (None, &host.place),
-            false => return Err(PinProblem::LeftOut { reason: crate::StoppedBy::NotAsked }),
+            true => Ok(None),
+            false => Err(PinProblem::LeftOut { reason: crate::StoppedBy::NotAsked }),
         },
         _ => {
-            let mut places = fleet.devices.iter().enumerate();
-            let found = places.find(|(_, place)| place.device == pin.device);
-            found.map(|(number, place)| (Some(number), place)).ok_or(PinProblem::TakesNoPart)?
+            let found = fleet.devices.iter().position(|place| place.device == pin.device);
+            found.map(Some).ok_or(PinProblem::TakesNoPart)
         }
-    };
-    if fleet.budget(found.1) == 0 {
-        return Err(PinProblem::NoBudget);
     }
-    Ok(found.0)
 }
 
 /// Refuses two neighbours that share a layer.

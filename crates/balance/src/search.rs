@@ -5,18 +5,17 @@
 //! never lets one device hold everything where that is another regime.
 
 mod pinned;
+mod pools;
 
 use crate::assemble::{Assembled, Draft};
 use crate::context::Context;
 use crate::core::bounds;
+use crate::core::effort::Effort;
 use crate::core::solve::{Goal, Solved, Tries, solve};
-use crate::core::{Problem, Slot, as_f64, subset, transfer};
+use crate::core::{Placement, Problem, Slot, as_f64, transfer};
 use crate::items::Fold;
 use crate::keep::{Kept, as_good_as};
 use crate::workload::{Objective, StageCharges, Strategy};
-
-/// More ways to choose one device of each shared pool than this are not tried.
-const CHOICES: usize = 64;
 
 /// What was found, and what is proven.
 #[derive(Debug)]
@@ -28,6 +27,8 @@ pub(crate) struct Search<'a> {
     pub(crate) lower: f64,
     /// How many bytes were short in the best attempt.
     pub(crate) short: Option<u64>,
+    /// What is left to be looked at where devices share pools.
+    effort: Effort,
 }
 
 /// A problem, and what its slots and items stand for.
@@ -50,7 +51,13 @@ type Choice = Vec<(usize, u64)>;
 impl<'a> Search<'a> {
     /// Before anything was searched.
     pub(crate) fn new(context: &'a Context<'a>) -> Self {
-        Self { context, kept: Kept::new(context), lower: f64::INFINITY, short: None }
+        Self {
+            context,
+            kept: Kept::new(context),
+            lower: f64::INFINITY,
+            short: None,
+            effort: Effort::new(pools::STEPS),
+        }
     }
 
     /// Searches every regime.
@@ -205,6 +212,11 @@ impl<'a> Search<'a> {
             Objective::Fit => lower,
             Objective::Balanced => lower.max(host_share),
         };
+        let without_host = |best: f64| match self.context.options.objective {
+            Objective::Latency => best - pace,
+            Objective::Fit if host_layers > 0 => best - 1.0,
+            Objective::Throughput | Objective::Balanced | Objective::Fit => best,
+        };
         let relaxed = self.posed(cut, host_uses, host_layers, None);
         if let Some(short) = relaxed.pinned_short {
             self.lacks(short);
@@ -233,8 +245,12 @@ impl<'a> Search<'a> {
             }
         }
         if choices.iter().any(Option::is_some) {
-            // Two devices of one pool at once were not tried: only what holds for any use of the pools is proven.
-            lower = self.relaxed_bound(&relaxed.problem);
+            let best = self.kept.value().map_or(f64::INFINITY, without_host);
+            lower = match self.sharing(&relaxed, best) {
+                Some(lower) => lower,
+                // Not every use of the pools was tried: only what holds for any is proven.
+                None => self.relaxed_bound(&relaxed.problem),
+            };
         }
         with_host(lower)
     }
@@ -247,24 +263,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn relaxed_bound(&self, problem: &Problem) -> f64 {
-        if bounds::hopeless(problem) {
-            return f64::INFINITY;
-        }
-        if self.kept.is_empty() && matches!(subset::decide(problem), subset::Found::Never) {
-            return f64::INFINITY;
-        }
-        self.bound(problem)
-    }
-
     /// Solves a problem and offers what comes out; what is proven of it.
     fn solved(&mut self, posed: &Posed) -> f64 {
-        let objective = self.context.options.objective;
-        let goal = match objective {
-            Objective::Fit => Goal::Fewest,
-            Objective::Latency => Goal::Sum,
-            Objective::Throughput | Objective::Balanced => Goal::MinMax,
-        };
+        let goal = self.goal();
         let tries = self.tries(posed);
         let Solved { placement, lower, missing } = match self.context.counted() {
             Some(counted) => {
@@ -277,14 +278,26 @@ impl<'a> Search<'a> {
             self.lacks(missing);
         }
         if let Some(placement) = placement {
-            let stages = placement.stages().map(|(slot, start, end)| {
-                let (layers, head) = self.context.items.unfold(&posed.fold, start, end);
-                (posed.devices[slot], layers, head)
-            });
-            let draft = Draft { host: posed.host, devices: stages.collect() };
-            self.offer(draft);
+            self.offer_placement(posed, &placement);
         }
         lower
+    }
+
+    /// Offers what a placement of a problem stands for.
+    fn offer_placement(&mut self, posed: &Posed, placement: &Placement) {
+        let stages = placement.stages().map(|(slot, start, end)| {
+            let (layers, head) = self.context.items.unfold(&posed.fold, start, end);
+            (posed.devices[slot], layers, head)
+        });
+        self.offer(Draft { host: posed.host, devices: stages.collect() });
+    }
+
+    fn goal(&self) -> Goal {
+        match self.context.options.objective {
+            Objective::Fit => Goal::Fewest,
+            Objective::Latency => Goal::Sum,
+            Objective::Throughput | Objective::Balanced => Goal::MinMax,
+        }
     }
 
     pub(crate) fn tries(&self, posed: &Posed) -> Tries {
@@ -354,35 +367,6 @@ impl<'a> Search<'a> {
         let limit = context.limit.min(slots.len());
         let problem = Problem { chains: chains.into(), slots, hops: context.hops_from(cut), limit };
         Posed { problem, devices, fold, host: host_layers, host_uses, pinned_short }
-    }
-
-    /// Where several devices share a pool, every way to use one of each; a single `None` where none do.
-    ///
-    /// A pool of a device that has pins is that device's; where several of one pool have pins, all but one of them take no
-    /// more than what is pinned there.
-    pub(crate) fn choices(&self, posed: &Posed) -> Vec<Option<Choice>> {
-        let devices = &self.context.fleet.devices;
-        let mut pools: Vec<Vec<usize>> = Vec::new();
-        for &device in &posed.devices {
-            match pools.iter_mut().find(|pool| devices[pool[0]].pool == devices[device].pool) {
-                Some(pool) => pool.push(device),
-                None => pools.push(vec![device]),
-            }
-        }
-        if pools.iter().all(|pool| pool.len() == 1) {
-            return vec![None];
-        }
-        let mut choices: Vec<Choice> = vec![Vec::new()];
-        for pool in &mut pools {
-            pool.sort_by_key(|&d| (u64::MAX - self.context.fleet.budget(&devices[d]), d));
-            let ways = self.ways(posed, pool);
-            let more = if choices.len() * ways.len() > CHOICES { &ways[..1] } else { &ways[..] };
-            let longer = choices.iter().flat_map(|choice| {
-                more.iter().map(|way| choice.iter().chain(way).copied().collect::<Choice>())
-            });
-            choices = longer.collect();
-        }
-        choices.into_iter().map(Some).collect()
     }
 }
 

@@ -1,20 +1,25 @@
 //! What stopped each device from taking more.
 
-use plimsoll_units::Bytes;
+use std::collections::BTreeMap;
+
+use plimsoll_units::{Bytes, DeviceRef};
 
 use crate::assemble::Assembled;
 use crate::context::Context;
 use crate::fleet::Candidate;
+use crate::pins::Hull;
 use crate::plan::{Stage, Stopped, StoppedBy};
 
 /// For a plan: every device that is left out, unused, or holds less than everything.
 pub(crate) fn of_plan(context: &Context<'_>, plan: &Assembled) -> Vec<Stopped> {
     let mut stopped = context.fleet.left_out.clone();
     let used = plan.draft.devices.len();
+    let holding = plan.stages.iter().filter(|s| s.head || !s.layers.is_empty());
+    let stages: BTreeMap<&DeviceRef, &Stage> = holding.rev().map(|stage| (&stage.device, stage)).collect();
+    let pinned = pinned(context, &plan.stages);
     for place in candidates(context) {
-        let stage = plan.stages.iter().find(|s| s.device == place.device && (s.head || !s.layers.is_empty()));
-        let (reason, short) = match stage {
-            Some(stage) => match next_layer(context, place, stage, &plan.stages) {
+        let (reason, short) = match stages.get(&place.device) {
+            Some(stage) => match next_layer(context, place, stage, &pinned) {
                 Some(reason) => reason,
                 None => continue,
             },
@@ -61,25 +66,26 @@ fn unused(context: &Context<'_>, place: &Candidate, used: usize) -> (StoppedBy, 
 fn overfull(context: &Context<'_>, place: &Candidate) -> (StoppedBy, u64) {
     let class = context.class(place.backend);
     let room = context.fleet.budget(place).saturating_sub(class.each_device);
+    let cuts = &context.items.cuts;
+    let begin = cuts.first().copied().unwrap_or(0);
+    // The piece with which the layers from the first one on are more than the room.
+    let over = cuts.partition_point(|&cut| class.resident(begin, cut) <= room);
+    let before = &cuts[..over.min(cuts.len() - 1)];
     let number = context.number(place);
-    let mut held = 0_u64;
-    for cut in context.items.cuts.windows(2) {
-        if let Some(reason) = context.pinned_elsewhere(number, cut[0]) {
-            return (reason, 0);
-        }
-        let needs = class.resident(cut[0], cut[1]);
-        let left = room.saturating_sub(held);
-        if needs > left {
-            let reason = StoppedBy::Layer {
-                index: context.items.index(cut[0]),
-                needs: Bytes::new(needs),
-                room: Bytes::new(left),
-            };
-            return (reason, needs - left);
-        }
-        held = held.saturating_add(needs);
+    let reserved = context.pins.first_elsewhere(number).filter(|start| before.contains(start));
+    if let Some(reason) = reserved.and_then(|start| context.pinned_elsewhere(number, start)) {
+        return (reason, 0);
     }
-    (StoppedBy::NotNeeded, 0)
+    let (Some(&start), Some(&end)) = (before.last(), cuts.get(over)) else {
+        return (StoppedBy::NotNeeded, 0);
+    };
+    let (needs, left) = (class.resident(start, end), room - class.resident(begin, start));
+    let reason = StoppedBy::Layer {
+        index: context.items.index(start),
+        needs: Bytes::new(needs),
+        room: Bytes::new(left),
+    };
+    (reason, needs - left)
 }
 
 /// What would come next on a device that holds something: the piece behind its last layer, or, where there is none, the
@@ -88,15 +94,17 @@ fn next_layer(
     context: &Context<'_>,
     place: &Candidate,
     stage: &Stage,
-    stages: &[Stage],
+    pinned: &[(&Stage, &Hull)],
 ) -> Option<(StoppedBy, u64)> {
     let cuts = &context.items.cuts;
     let at = |index: u32| usize::try_from(index.saturating_sub(context.items.first)).unwrap_or(usize::MAX);
     let (start, end) = (at(stage.layers.start), at(stage.layers.end));
-    let behind = cuts.windows(2).find(|cut| cut[0] >= end);
-    let piece = behind.or_else(|| cuts.windows(2).rev().find(|cut| cut[1] <= start))?;
-    let pinned = context.pinned_elsewhere(context.number(place), piece[0]);
-    if let Some(reason) = pinned.or_else(|| pinned_beside(context, piece[0], stage, stages)) {
+    let behind = cuts.get(cuts.partition_point(|&cut| cut < end)..).and_then(|cuts| cuts.get(..2));
+    let before =
+        cuts.get(..cuts.partition_point(|&cut| cut <= start)).and_then(|cuts| cuts.windows(2).last());
+    let piece = behind.or(before)?;
+    let elsewhere = context.pinned_elsewhere(context.number(place), piece[0]);
+    if let Some(reason) = elsewhere.or_else(|| pinned_beside(context, piece[0], stage, pinned)) {
         return Some((reason, 0));
     }
     let class = context.class(place.backend);
@@ -112,13 +120,24 @@ fn next_layer(
     })
 }
 
+/// The stages of devices that have pins, with these.
+fn pinned<'a>(context: &'a Context<'_>, stages: &'a [Stage]) -> Vec<(&'a Stage, &'a Hull)> {
+    if context.pins.anywhere.is_empty() {
+        return Vec::new();
+    }
+    let hull = |stage: &Stage| context.pins.in_its_pipeline(context.number_of(&stage.device)?);
+    stages.iter().filter_map(|stage| Some((stage, hull(stage)?))).collect()
+}
+
 /// The pin of another device in the same of several pipelines, because of which a stage cannot hold the layer at a place.
-fn pinned_beside(context: &Context<'_>, place: usize, stage: &Stage, stages: &[Stage]) -> Option<StoppedBy> {
-    let others =
-        stages.iter().filter(|other| other.pipeline == stage.pipeline && other.device != stage.device);
-    let mut hulls = others
-        .filter_map(|other| context.number_of(&other.device))
-        .filter_map(|device| context.pins.in_its_pipeline(device));
-    let hull = hulls.find(|hull| hull.layers.contains(&place))?;
+fn pinned_beside(
+    context: &Context<'_>,
+    place: usize,
+    stage: &Stage,
+    pinned: &[(&Stage, &Hull)],
+) -> Option<StoppedBy> {
+    let mut others =
+        pinned.iter().filter(|(other, _)| other.pipeline == stage.pipeline && other.device != stage.device);
+    let (_, hull) = others.find(|(_, hull)| hull.layers.contains(&place))?;
     Some(StoppedBy::Pinned { index: context.items.index(place), device: hull.named.device.clone() })
 }

@@ -3,12 +3,10 @@
 mod kit;
 
 use kit::instance::{Instance, around_a_host, ordinary};
-use kit::oracle::every_plan;
 use plimsoll_balance::{
     Objective, Optimality, Plan, PlanError, PlanOptions, Refusal, Strategy, Verdict, audit, plan,
 };
 use proptest::prelude::*;
-use proptest::strategy::Strategy as _;
 
 const OBJECTIVES: [Objective; 4] =
     [Objective::Fit, Objective::Throughput, Objective::Latency, Objective::Balanced];
@@ -66,16 +64,6 @@ fn claims_agree(instance: &Instance) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Devices `0` and `1` draw from one pool.
-fn sharing(mut instance: Instance) -> Instance {
-    if instance.devices.len() > 1 {
-        let first = instance.devices[0];
-        instance.devices[1].pool = first.pool;
-        instance.devices[1].node = first.node;
-    }
-    instance
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -87,30 +75,6 @@ proptest! {
     #[test]
     fn on_many_devices_around_a_host_no_plan_is_better_than_a_bound(instance in around_a_host(16, 9)) {
         claims_agree(&instance)?;
-    }
-
-    #[test]
-    fn devices_of_one_pool_never_hold_more_than_it(instance in ordinary(6, 4).prop_map(sharing)) {
-        let best = every_plan(&instance, None);
-        for objective in OBJECTIVES {
-            let optimum = match objective {
-                Objective::Fit => best.fit.as_ref().map(|f| kit::float(u64::try_from(f.1).expect("few"))),
-                Objective::Throughput => best.throughput.as_ref().map(|t| t[0]),
-                Objective::Latency => best.latency,
-                Objective::Balanced => best.balanced.as_ref().map(|b| b.1[0]),
-            };
-            match solved(&instance, objective, Strategy::Portfolio)? {
-                Ok(plan) => {
-                    let (value, lower) = (plan.value.value.expect("it is told"), plan.value.lower_bound.expect("it is told"));
-                    let optimum = optimum.expect("it is told");
-                    prop_assert!(lower <= optimum * (1.0 + 1e-9) && optimum <= value * (1.0 + 1e-9), "{objective:?}");
-                }
-                Err(refusal) => {
-                    let proven = matches!(refusal.verdict, Verdict::ProvenInfeasible(_));
-                    prop_assert!(!proven || optimum.is_none(), "{refusal:?}");
-                }
-            }
-        }
     }
 }
 

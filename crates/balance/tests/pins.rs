@@ -397,10 +397,6 @@ fn held<'a>(plan: &'a Plan, device: &str) -> Option<&'a std::ops::Range<u32>> {
 #[test]
 fn a_pin_that_nothing_can_keep_is_told_with_its_reason() {
     let home = home();
-    let capped = |bytes| PlanOptions {
-        caps: [(device_ref("tower", "CUDA0"), Bytes::new(bytes))].into(),
-        ..PlanOptions::default()
-    };
     let only = PlanOptions { only: Some([node_id("rig")].into()), ..PlanOptions::default() };
     let one = PlanOptions { max_devices: Some(1), ..PlanOptions::default() };
     let free = PlanOptions::default();
@@ -425,7 +421,6 @@ fn a_pin_that_nothing_can_keep_is_told_with_its_reason() {
             &only,
             "0-2=tower/host: the device may not be used: its node is not among the only",
         ),
-        (&["0-2=tower/CUDA0"], &capped(0), "pin 0-2=tower/CUDA0: the device's budget is 0 bytes"),
         (
             &["0-4=tower/CUDA0", "2-3=tower/CUDA1"],
             &free,
@@ -482,6 +477,19 @@ fn what_is_pinned_to_a_device_must_fit_there() {
     let certificate = Certificate::Pinned { pin, needs: 60, budget: 50 };
     assert_eq!(refusal.verdict, Verdict::ProvenInfeasible(certificate));
     assert_eq!(refusal.short_bytes, Bytes::new(10));
+}
+
+#[test]
+fn a_device_with_nothing_to_use_is_too_small_for_a_pin_as_any_small_one_is() {
+    let home = home();
+    let caps = [(device_ref("tower", "CUDA0"), Bytes::ZERO)].into();
+    let options = PlanOptions { pins: pins(&["0-2=tower/CUDA0"]), caps, ..PlanOptions::default() };
+    let error = home.plan(&options).expect_err("20 bytes on none");
+    let PlanError::DoesNotFit(refusal) = error else { panic!("{error:?}") };
+    let pin = pins(&["0-2=tower/CUDA0"]).remove(0);
+    let certificate = Certificate::Pinned { pin, needs: 20, budget: 0 };
+    assert_eq!(refusal.verdict, Verdict::ProvenInfeasible(certificate));
+    assert_eq!(refusal.short_bytes, Bytes::new(20));
 }
 
 #[test]

@@ -131,7 +131,6 @@ fn pins_copies_and_transfers_that_mean_nothing_are_named() {
             "pin 4-9=rig/CUDA0: it overlaps 0-8=tower/CUDA0",
         ),
         (&["--pin", "0-8=rig/CUDA0", "--only", "tower"], "its node is not among the only ones to use"),
-        (&["--pin", "0-8=tower/CUDA0", "--cap", "tower/CUDA0=0"], "the device's budget is 0 bytes"),
         (&["--pin", "0-8=rig/host"], "pin 0-8=rig/host: the engine puts no layers on this device"),
         (&["--pipelines", "0"], "'0' is neither a number of copies from 1 on nor auto"),
         (&["--pipelines", "some"], "'some' is neither"),
@@ -156,6 +155,8 @@ this makes it fit: without --pin
 
 "#]]
     );
+    let capped = ends(1, &[&args[..], &["--cap", "tower/CUDA0=0"]].concat()).1;
+    assert!(capped.starts_with("does not fit: --pin 0-60=tower/CUDA0 takes"), "{capped}");
     let refusal = json(&ends(1, &[&args[..], &["--json"]].concat()).0);
     assert_eq!(refusal["reason"], "proven-infeasible");
     assert_eq!(refusal["suggestions"][0]["change"], "unpin");

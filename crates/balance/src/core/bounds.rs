@@ -51,6 +51,16 @@ fn smallest_load(chain: &Chain) -> u64 {
 fn longest(chain: &Chain, room: u64) -> (u64, u64) {
     let (mut load, mut cost) = (0, 0);
     let mut end = 0;
+    if let Some(sums) = chain.plain_sums(room) {
+        for (start, &before) in sums.iter().enumerate() {
+            end = end.max(start);
+            while end + 1 < sums.len() && sums[end + 1] - before <= room {
+                end += 1;
+            }
+            load = load.max(sums[end] - before);
+        }
+        return (load, load);
+    }
     for start in 0..chain.items() {
         end = end.max(start);
         while chain.fits(start, end + 1, room) {

@@ -94,6 +94,13 @@ impl Chain {
         self.cost.is_none() && self.tail_less == self.tail_cost_less
     }
 
+    /// The sums, where every run within a room takes and costs just what lies between two of them.
+    pub(crate) fn plain_sums(&self, room: u64) -> Option<&[u64]> {
+        let alike = self.cost.is_none() && self.tail_less == 0 && self.tail_cost_less == 0;
+        // That one slot may not hold everything is no matter where it could not.
+        (alike && (self.whole || self.load(0, self.items()) > room)).then_some(&self.resident[..])
+    }
+
     /// What items `start..end` cost.
     pub(crate) fn cost(&self, start: usize, end: usize) -> u64 {
         if start >= end {

@@ -261,7 +261,11 @@ impl Runs {
             let most = minmax::most_within(bound, slot.rate).checked_sub(slot.fixed);
             let mut end = 0;
             let mut beyond: Option<u64> = None;
-            for start in 0..items {
+            let plain = chain.plain_sums(slot.room).zip(most);
+            if let Some((sums, most)) = plain {
+                beyond = plain_ends(sums, slot.room, most, &mut ends);
+            }
+            for start in if plain.is_some() { items..items } else { 0..items } {
                 end = end.max(start);
                 while chain.fits(start, end + 1, slot.room) {
                     let cost = chain.cost(start, end + 1);
@@ -289,6 +293,28 @@ impl Runs {
     pub(crate) fn end(&self, kind: usize, start: u32) -> u32 {
         self.ends[kind * self.width + wide(start)]
     }
+}
+
+/// Adds where the longest runs end whose sums are at most both of these, for every start; the least sum of a run one item
+/// longer that only the second one forbids.
+fn plain_ends(sums: &[u64], room: u64, most: u64, ends: &mut Vec<u32>) -> Option<u64> {
+    let items = sums.len() - 1;
+    let limit = room.min(most);
+    let (mut end, mut beyond) = (0, None::<u64>);
+    ends.extend(sums[..items].iter().enumerate().map(|(start, &before)| {
+        end = end.max(start);
+        while end < items && sums[end + 1] - before <= limit {
+            end += 1;
+        }
+        if end < items && most < room {
+            let longer = sums[end + 1] - before;
+            if longer <= room && beyond.is_none_or(|least| longer < least) {
+                beyond = Some(longer);
+            }
+        }
+        narrow(end)
+    }));
+    beyond
 }
 
 /// [`Sets::new`] sees to it that the number of items is one of these.

@@ -3,6 +3,7 @@
 //! Every boundary wastes up to one item. Where slots are many, some slot among a few drawn ones ends close to a boundary
 //! nearly always, so that the waste stays small without a search.
 
+use super::effort::Effort;
 use super::walk::{self, Random};
 use super::{Problem, beam, class, minmax};
 
@@ -12,6 +13,29 @@ const SAMPLE: usize = 16;
 /// How many orders are drawn before a search is given up.
 const SEEDS: u64 = 32;
 
+/// With more slots than this, one order that is drawn wastes about as much as the next one.
+const MANY: usize = 1_000;
+
+/// So many orders are drawn then.
+const FEW: u64 = 4;
+
+/// The most looks at a slot in all orders that are drawn.
+pub(super) const STEPS: u64 = 8_000_000;
+
+/// What holds under every bound on costs.
+pub(crate) struct Needs {
+    // The least that any item takes and the least that any costs, in each chain.
+    least: Vec<(u64, u64)>,
+    // The items that nobody else holds: from the first to the last one.
+    alone: Vec<Option<(usize, usize)>>,
+}
+
+impl Needs {
+    pub(crate) fn new(problem: &Problem) -> Self {
+        Self { least: problem.chains.iter().map(smallest_item).collect(), alone: alone(problem) }
+    }
+}
+
 /// What slots may take under a bound on costs.
 pub(crate) struct Fit<'a> {
     problem: &'a Problem,
@@ -20,12 +44,11 @@ pub(crate) struct Fit<'a> {
     most: Vec<Option<u64>>,
     // The slots that can take the smallest item, as many as may be used, the largest.
     pool: Vec<usize>,
-    // The items that nobody else holds: from the first to the last one.
-    alone: Vec<Option<(usize, usize)>>,
+    alone: &'a [Option<(usize, usize)>],
 }
 
 /// Any order in which everything fits: the largest first, the smallest first, or a drawn one.
-pub(crate) fn any(problem: &Problem) -> Option<Vec<usize>> {
+pub(crate) fn any(problem: &Problem, effort: &Effort) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..problem.slots.len()).collect();
     order.sort_by_key(|&slot| (u64::MAX - problem.slots[slot].room, slot));
     order.truncate(problem.limit);
@@ -35,9 +58,11 @@ pub(crate) fn any(problem: &Problem) -> Option<Vec<usize>> {
         }
         order.reverse();
     }
-    let fit = Fit::new(problem, f64::INFINITY);
-    let by_kinds = fit.by_kinds().and_then(Result::ok);
-    let drawn = || (0..SEEDS).find_map(|seed| fit.order(seed).ok());
+    let needs = Needs::new(problem);
+    let fit = Fit::new(problem, &needs, f64::INFINITY);
+    let by_kinds = fit.by_kinds(effort).and_then(Result::ok);
+    let seeds = if problem.slots.len() > MANY { FEW } else { SEEDS };
+    let drawn = || (0..seeds).find_map(|seed| fit.order(seed, effort).ok());
     by_kinds.or_else(drawn).map(|drawn| drawn.slots)
 }
 
@@ -53,19 +78,18 @@ pub(crate) struct Drawn {
 
 impl<'a> Fit<'a> {
     /// Under this bound on every cost.
-    pub(crate) fn new(problem: &'a Problem, bound: f64) -> Self {
+    pub(crate) fn new(problem: &'a Problem, needs: &'a Needs, bound: f64) -> Self {
         let slots = &problem.slots;
-        let least: Vec<(u64, u64)> = problem.chains.iter().map(smallest_item).collect();
         let most: Vec<Option<u64>> = slots
             .iter()
             .map(|slot| {
                 let most = minmax::most_within(bound, slot.rate).checked_sub(slot.fixed)?;
-                let (load, cost) = least[slot.class];
+                let (load, cost) = needs.least[slot.class];
                 (slot.room >= load && most >= cost).then_some(most)
             })
             .collect();
         let pool: Vec<usize> = (0..slots.len()).filter(|&slot| most[slot].is_some()).collect();
-        let mut fit = Self { problem, bound, most, pool, alone: alone(problem) };
+        let mut fit = Self { problem, bound, most, pool, alone: &needs.alone };
         if fit.pool.len() > problem.limit {
             // With fewer slots than there are, the small ones are of no use, but those that something needs are.
             let mut pool = std::mem::take(&mut fit.pool);
@@ -79,7 +103,7 @@ impl<'a> Fit<'a> {
 
     /// An order that keeps the bound, or how many items the search came to; `None` where it is of no use: slots are of
     /// many kinds, or some item fits on one slot alone.
-    pub(crate) fn by_kinds(&self) -> Option<Result<Drawn, usize>> {
+    pub(crate) fn by_kinds(&self, effort: &Effort) -> Option<Result<Drawn, usize>> {
         let problem = self.problem;
         if self.alone.iter().any(Option::is_some) || u32::try_from(problem.items()).is_err() {
             return None;
@@ -88,7 +112,7 @@ impl<'a> Fit<'a> {
         let runs = class::Runs::of(problem, &members, self.bound);
         let kinds: Vec<(usize, u64, usize)> =
             members.iter().map(|kind| (kind[0], self.most[kind[0]].unwrap_or(0), kind.len())).collect();
-        let order = match beam::order(problem, &kinds, &runs) {
+        let order = match beam::order(problem, &kinds, &runs, effort) {
             Ok(order) => order,
             Err(reached) => return Some(Err(reached)),
         };
@@ -108,7 +132,7 @@ impl<'a> Fit<'a> {
     }
 
     /// An order that keeps the bound, or how many items it came to.
-    pub(crate) fn order(&self, seed: u64) -> Result<Drawn, usize> {
+    pub(crate) fn order(&self, seed: u64, effort: &Effort) -> Result<Drawn, usize> {
         let problem = self.problem;
         let items = problem.items();
         let mut pool = self.pool.clone();
@@ -124,7 +148,13 @@ impl<'a> Fit<'a> {
                 (random.below(len), 1 + random.below((len / SAMPLE).max(1)))
             };
             let drawn = (0..count).map(|k| (base + k * stride) % len.max(1));
-            let chosen = self.choose(&pool, drawn, start).or_else(|| self.choose(&pool, 0..len, start));
+            if !effort.take(count) {
+                return Err(start);
+            }
+            let chosen = self.choose(&pool, drawn, start).or_else(|| {
+                effort.take(len);
+                self.choose(&pool, 0..len, start)
+            });
             let Some((place, end)) = chosen else { return Err(start) };
             let slot = pool.swap_remove(place);
             largest = largest.max(problem.cost(&problem.slots[slot], start, end));

@@ -5,6 +5,7 @@
 //! the lower bound says.
 
 use super::class::Sets;
+use super::effort::Effort;
 use super::solve::{Solved, Tries, missing};
 use super::subset::{self, Found};
 use super::{Placement, Problem, Slot, as_f64, bounds, fit, leximax, minmax, orders, ties};
@@ -116,28 +117,30 @@ impl<'a> Best<'a> {
         /// Closer than this share is close enough.
         const CLOSE: f64 = 1e-3;
         const STEPS: u64 = 12;
-        /// With more slots than this, one draw takes as long as all of them with few.
+        /// With more slots than this, one draw takes as long as all of them with few, and comes closer to the bound.
         const MANY: usize = 200;
         /// Draws under one bound, where there are few slots.
         const SEEDS: u64 = 4;
         let Some((mut high, _)) = self.known else { return };
         let problem = self.problem;
         let many = problem.slots.len() > MANY;
-        let (seeds, most) = if many { (1, STEPS / 2) } else { (SEEDS, STEPS) };
+        let (seeds, most, first) = if many { (1, STEPS * 3 / 4, 8.0) } else { (SEEDS, STEPS, 2.0) };
         let rates: f64 = problem.slots.iter().map(|slot| slot.rate).sum();
-        let (mut low, mut bound) = (self.lower, middle(self.lower, high));
+        let (mut low, mut bound) = (self.lower, self.lower + (high - self.lower) / first);
         let mut best: Option<Vec<usize>> = None;
+        let effort = Effort::new(fit::STEPS);
+        let needs = fit::Needs::new(problem);
         for step in 0..most {
             if low >= high * (1.0 - CLOSE) {
                 break;
             }
-            let fit = fit::Fit::new(problem, bound);
+            let fit = fit::Fit::new(problem, &needs, bound);
             let mut reached = 0;
             let mut kept =
                 |drawn: Result<fit::Drawn, usize>| drawn.map_err(|at| reached = reached.max(at)).ok();
-            let drawn = match fit.by_kinds() {
+            let drawn = match fit.by_kinds(&effort) {
                 Some(by_kinds) => kept(by_kinds),
-                None => (0..seeds).find_map(|seed| kept(fit.order(step * seeds + seed))),
+                None => (0..seeds).find_map(|seed| kept(fit.order(step * seeds + seed, &effort))),
             };
             let near = high * CLOSE / 2.0;
             match drawn {

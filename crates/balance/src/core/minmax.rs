@@ -26,7 +26,9 @@ pub(crate) fn search(
     floor: f64,
     best: &mut [usize],
 ) -> Option<(f64, u32)> {
-    const STEEP: u32 = 3;
+    /// How far beyond what the items that are left over would cost on all slots the next bound is, failure by failure:
+    /// until one succeeds, the largest cost that is known tells nothing.
+    const BEYOND: [f64; 7] = [1.05, 1.05, 1.3, 2.0, 4.0, 8.0, 16.0];
     let items = problem.items();
     let mut reached = vec![0; order.len()];
     if walk(problem, order, f64::INFINITY, &reached, best) < items {
@@ -37,7 +39,7 @@ pub(crate) fn search(
     let mut low = floor.max(0.0);
     let mut bound = low;
     let mut ends = vec![0; order.len()];
-    let mut failures = 0;
+    let (mut failures, mut succeeded) = (0, false);
     let mut walks = 1;
     while low < high && walks < PROBES {
         walks += 1;
@@ -45,15 +47,17 @@ pub(crate) fn search(
         if end == items {
             high = largest(problem, order, &ends);
             best.copy_from_slice(&ends);
+            succeeded = true;
             bound = middle(low, high);
         } else {
             low = bid(problem, order, &ends).max(bound.next_up());
             // How far a bound comes never falls with it: where this one failed, the next one starts to look.
             std::mem::swap(&mut reached, &mut ends);
-            failures += 1;
             let left = as_f64(problem.chains[0].cost(end, items));
-            let guess = bound + 1.05 * left / rates;
-            bound = if failures <= STEEP { guess.max(low).min(middle(low, high)) } else { middle(low, high) };
+            let guess = bound + BEYOND[failures] * left / rates;
+            failures = (failures + 1).min(BEYOND.len() - 1);
+            let middle = middle(low, high);
+            bound = if succeeded { middle } else { guess.max(low).min(middle) };
         }
         if bound >= high {
             bound = low;
@@ -82,7 +86,6 @@ fn walk(problem: &Problem, order: &[usize], bound: f64, known: &[usize], ends: &
     start
 }
 
-/// How far one slot comes from `start` when it may cost no more than `bound`.
 /// How far one slot comes from `start` when it may cost no more than `bound`.
 pub(crate) fn reach(problem: &Problem, slot: &Slot, start: usize, bound: f64) -> usize {
     reach_from(problem, slot, start, bound, start)
@@ -212,7 +215,7 @@ mod tests {
                 assert_eq!(probe(&problem, &order, value, &mut ends), items);
                 assert!(probe(&problem, &order, value.next_down(), &mut ends) < items);
             }
-            assert!(most <= 24, "{most} walks for {items} items on {slots} slots");
+            assert!(most <= 16, "{most} walks for {items} items on {slots} slots");
         }
     }
 }

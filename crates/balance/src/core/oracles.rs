@@ -1,6 +1,7 @@
 //! Planners against plain searches, on small whole numbers with many ties.
 
 use super::chain::Chain;
+use super::effort::Effort;
 use super::solve::{Goal, Solved, Tries, solve};
 use super::subset::{self, Found};
 use super::walk::Random;
@@ -172,12 +173,15 @@ fn whether_it_fits_and_on_how_few_is_what_every_order_says() {
         assert!(count.is_none() || !bounds::hopeless(&problem), "{seed}: {problem:?}");
         let sets = class::Sets::new(&problem).expect("few");
         assert_eq!(sets.fewest().map(|order| order.len()), count, "{seed}: {problem:?}");
-        match subset::search(&problem, problem.limit, subset::WIDE) {
+        match subset::search(&problem, problem.limit, subset::WIDE, &Effort::new(u64::MAX)) {
             Found::Fits(order) => assert_eq!(Some(order.len()), count, "{seed}: {problem:?}"),
             Found::Never => assert_eq!(count, None, "{seed}: {problem:?}"),
             Found::Unknown => panic!("{seed}: {problem:?}"),
         }
-        assert!(count.is_some() || fit::any(&problem).is_none(), "{seed}: {problem:?}");
+        assert!(
+            count.is_some() || fit::any(&problem, &Effort::new(u64::MAX)).is_none(),
+            "{seed}: {problem:?}"
+        );
         // The bytes that are short make it fit, on some slot.
         if let Some(missing) = sets.missing().filter(|_| count.is_none()) {
             let larger = (0..problem.slots.len()).any(|slot| {
@@ -286,14 +290,14 @@ fn tight_fits_are_all_decided() {
             check(&problem, &super::walk::fill(&problem, order).expect("it fits"));
         }
         // A search of another kind, over sets by size, agrees.
-        match subset::search(&problem, problem.limit, subset::WIDE) {
+        match subset::search(&problem, problem.limit, subset::WIDE, &Effort::new(u64::MAX)) {
             Found::Fits(other) => assert!(order.is_some() && super::walk::fill(&problem, &other).is_some()),
             Found::Never => assert_eq!(order, None, "{seed}"),
             Found::Unknown => panic!("{seed}"),
         }
         let by_size = super::walk::fill(&problem, &super::orders::largest_first(&problem));
         largest_first += u32::from(by_size.is_some());
-        drawn += u32::from(fit::any(&problem).is_some());
+        drawn += u32::from(fit::any(&problem, &Effort::new(u64::MAX)).is_some());
         fitting += u32::from(order.is_some());
     }
     assert_eq!((largest_first, fitting), (35, 284));
@@ -311,7 +315,10 @@ fn a_search_of_another_kind_finds_nothing_below_what_is_proven() {
         for slot in &mut below.slots {
             slot.room = slot.room.min(minmax::most_within(value.next_down(), slot.rate));
         }
-        assert!(matches!(subset::search(&below, below.limit, subset::WIDE), Found::Never), "{seed}");
+        assert!(
+            matches!(subset::search(&below, below.limit, subset::WIDE, &Effort::new(u64::MAX)), Found::Never),
+            "{seed}"
+        );
     }
 }
 

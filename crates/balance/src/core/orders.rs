@@ -6,6 +6,9 @@ use super::rates::LatencyRates;
 /// More distinct orders than this are not tried one by one.
 const EVERY: usize = 800;
 
+/// Nor orders of so many slots together.
+const SLOTS: usize = 1_000_000;
+
 /// Every distinct order of as many slots as may be used, when these are few; slots that nothing tells apart count as one.
 ///
 /// Slots may stay empty, so shorter orders are covered by longer ones.
@@ -143,7 +146,7 @@ pub(crate) fn shortened(problem: &Problem, order: &[usize]) -> (Vec<Vec<usize>>,
 fn choose(rest: &[usize], length: usize, prefix: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) -> bool {
     if length == 0 {
         all.push(prefix.clone());
-        return all.len() <= EVERY;
+        return all.len() <= EVERY.min(SLOTS / prefix.len().max(1));
     }
     for (at, &slot) in rest.iter().enumerate() {
         if rest.len() - at < length {

@@ -1,7 +1,7 @@
 //! The best placement that a strategy finds, and what is proven of it.
 
 use super::class::Sets;
-use super::subset::{self, Found};
+use super::subset;
 use super::{Placement, Problem, bounds, fewest, free, leximax, minmax, orders, sum, walk};
 
 /// What a placement should be good at.
@@ -35,6 +35,13 @@ pub(crate) struct Solved {
     pub(crate) lower: f64,
     /// How many bytes larger one slot would have to be in the best attempt, where none fits.
     pub(crate) missing: Option<u64>,
+}
+
+impl Solved {
+    /// No placement, and none is better than this.
+    pub(super) fn nothing(lower: f64) -> Self {
+        Self { placement: None, lower, missing: None }
+    }
 }
 
 /// Placements of equal largest cost that are compared further.
@@ -71,7 +78,7 @@ pub(super) fn in_orders(problem: &Problem, tries: &Tries, known: Option<&[usize]
         }
     }
     let only = problem.slots.len() < 2;
-    let never = placements.is_empty() && (only || matches!(subset::decide(problem), Found::Never));
+    let never = placements.is_empty() && (only || subset::is_never(problem));
     let lower = match (never, only) {
         (true, _) => f64::INFINITY,
         (false, true) => value,

@@ -5,6 +5,7 @@
 //! are left is dropped; where the rooms are tight, few states remain.
 
 use super::class::Sets;
+use super::effort::Effort;
 use super::{Problem, fit};
 
 /// States kept per size where all depends on it.
@@ -14,7 +15,7 @@ pub(crate) const WIDE: usize = 20_000;
 pub(crate) const NARROW: usize = 1_000;
 
 /// The most slots that a set can name.
-const SLOTS: usize = 64;
+pub(super) const SLOTS: usize = 64;
 
 /// What the search found.
 pub(crate) enum Found {
@@ -28,12 +29,22 @@ pub(crate) enum Found {
 
 /// Whether everything fits on as many slots as may be used, by whatever says so first.
 pub(crate) fn decide(problem: &Problem) -> Found {
-    if let Some(order) = fit::any(problem) {
+    if let Some(order) = fit::any(problem, &Effort::new(fit::STEPS)) {
         return Found::Fits(order);
     }
     match Sets::new(problem) {
         Some(sets) => sets.any().map_or(Found::Never, Found::Fits),
-        None => search(problem, problem.limit, WIDE),
+        None => search(problem, problem.limit, WIDE, &Effort::new(u64::MAX)),
+    }
+}
+
+/// Whether it is proven that nothing fits.
+pub(crate) fn is_never(problem: &Problem) -> bool {
+    match Sets::new(problem) {
+        Some(sets) => sets.any().is_none(),
+        // No search here says more of so many.
+        None if problem.slots.len() > SLOTS => false,
+        None => matches!(decide(problem), Found::Never),
     }
 }
 
@@ -48,7 +59,7 @@ struct State {
 /// Looks for an order of at most `limit` slots that fits.
 ///
 /// Of more than `beam` states of a size those that waste most are dropped, and then nothing is proven any more.
-pub(crate) fn search(problem: &Problem, limit: usize, beam: usize) -> Found {
+pub(crate) fn search(problem: &Problem, limit: usize, beam: usize, effort: &Effort) -> Found {
     let slots = by_room(problem);
     if slots.len() > SLOTS {
         return Found::Unknown;
@@ -60,6 +71,9 @@ pub(crate) fn search(problem: &Problem, limit: usize, beam: usize) -> Found {
     for used in 0..limit.min(slots.len()) {
         let mut next: Vec<State> = Vec::new();
         for (parent, state) in levels[used].iter().enumerate() {
+            if !effort.take(slots.len()) {
+                return Found::Unknown;
+            }
             let mut previous = None;
             for (at, &index) in slots.iter().enumerate() {
                 let slot = &problem.slots[index];

@@ -67,8 +67,7 @@ impl Best<'_> {
 
     /// The bound of the linear programme; infinite where a search shows that nothing fits.
     fn unless_never(&self) -> f64 {
-        let never =
-            self.placements.is_empty() && matches!(subset::decide(self.problem), subset::Found::Never);
+        let never = self.placements.is_empty() && subset::is_never(self.problem);
         if never { f64::INFINITY } else { bounds::latency(self.problem) }
     }
 

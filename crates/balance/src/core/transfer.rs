@@ -120,7 +120,7 @@ impl Best<'_> {
 
     /// The floor; infinite where a search shows that nothing fits.
     fn unless_never(&self) -> f64 {
-        let never = self.found.is_none() && matches!(subset::decide(self.problem), Found::Never);
+        let never = self.found.is_none() && subset::is_never(self.problem);
         if never { f64::INFINITY } else { self.floor }
     }
 

@@ -12,10 +12,11 @@ use crate::show::{self, clean, wrap};
 pub(super) fn one(args: &FitArgs, answer: &Answer, verbose: bool) -> String {
     let Answer { model, fit, .. } = answer;
     let mut lines = vec![format!(
-        "{}: {}, {} layers, {} of weights",
+        "{}: {}, {} layer{}, {} of weights",
         clean(model.name()),
         clean(model.architecture()),
         model.layer_count(),
+        if model.layer_count() == 1 { "" } else { "s" },
         model.file_bytes().scaled()
     )];
     let types = cache_types(args.request.cache_type_k, args.request.cache_type_v);
