@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll::answers::Occupancy;
 #[cfg(feature = "agent")]
 use plimsoll::residency::ProcOwners;
-use plimsoll::residency::{Attribution, Book, Holder, Queued, Store, Timestamp};
+use plimsoll::residency::{Attribution, Book, Holder, Queued, Timestamp};
 use plimsoll::units::PoolId;
 
 use self::measured::Measured;

@@ -1,7 +1,7 @@
 //! A no of the ledger, with whoever holds the memory and what would make room.
 
 use plimsoll::answers::RefusalRecord;
-use plimsoll::residency::{Advice, CoResidency, Eviction, Needs, Request, Store};
+use plimsoll::residency::{Advice, CoResidency, Eviction, Needs, Request};
 use plimsoll::units::PoolId;
 
 use super::{Ledger, now, store};

@@ -93,6 +93,8 @@ pub(crate) fn plan(dice: &mut Dice, layers: u32, devices: &[DeviceRef]) -> Plan 
     });
     let value = PlanValue { value: None, lower_bound: None, optimality: Optimality::Unproven };
     Plan {
+        overrides: Vec::new(),
+        parts: Vec::new(),
         basis: Generation::FIRST,
         objective: Objective::Latency,
         strategy: Strategy::Portfolio,
