@@ -36,12 +36,25 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
 ///
 /// It is not there and cannot be installed; the text says what to type.
 pub(crate) fn protoc() -> Result<()> {
-    let named = std::env::var_os("PROTOC").unwrap_or_else(|| "protoc".into());
-    if shell::succeeds(shell::program(named).arg("--version")) {
+    if protoc_works()? {
         return Ok(());
     }
-    install(&["protobuf-compiler"])
+    // Debian keeps the descriptions that come with it in a package of their own, which is only recommended.
+    install(&["protobuf-compiler", "libprotobuf-dev"])
         .context("a build with every feature needs protoc (or PROTOC, which names it)")
+}
+
+/// Whether it compiles a description that imports one of its own: one that only tells its version may lack them.
+fn protoc_works() -> Result<bool> {
+    const IMPORTS: &str = "syntax = \"proto3\";\nimport \"google/protobuf/descriptor.proto\";\n\
+                           message M { google.protobuf.FileOptions options = 1; }\n";
+    let named = std::env::var_os("PROTOC").unwrap_or_else(|| "protoc".into());
+    let folder = shell::root().join("target/protoc");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("probe.proto"), IMPORTS)?;
+    let mut protoc = shell::program(named);
+    protoc.current_dir(&folder).args(["--proto_path=.", "--descriptor_set_out=probe.set", "probe.proto"]);
+    Ok(shell::succeeds(&mut protoc))
 }
 
 /// The server whose members the tests of the cluster start.
