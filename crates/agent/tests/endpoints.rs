@@ -62,7 +62,7 @@ fn every_flag_of_the_command_has_a_key_that_does_the_same() {
     let asked = format!(
         r#"{{"list": {layers}, "ctx": 1000, "parallel": 2, "unified_kv": true, "cache_type_k": "q8_0",
         "cache_type_v": "f16", "flash_attn": "on", "ubatch": 128, "swa_full": true, "engine": "none",
-        "objective": "fit", "strategy": "given-order", "reserve": "1GB", "max_devices": 2, "only": ["box"],
+        "tensor_parallel": 1, "experts": "host", "ffn": "auto", "objective": "fit", "strategy": "given-order", "reserve": "1GB", "max_devices": 2, "only": ["box"],
         "cap": ["box/CUDA0=10GB"], "pin": ["0-1=box/CUDA1"], "pipelines": 1, "transfers": "apart"}}"#
     );
     let plan = agent.client().post("/v1/plan", &asked).json(200);

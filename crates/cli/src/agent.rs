@@ -153,7 +153,7 @@ mod tests {
         let cli = Cli::command();
         let plan = cli.find_subcommand("plan").unwrap();
         // The agent has its own cluster, and writes no files for whoever asks.
-        let not_asked = ["cluster", "out", "svg", "json", "verbose", "help"];
+        let not_asked = ["cluster", "out", "export", "svg", "json", "verbose", "help"];
         let flags = plan.get_arguments().filter_map(|argument| argument.get_long());
         let flags = flags.filter(|flag| !not_asked.contains(flag)).map(|flag| flag.replace('-', "_"));
         let expected: BTreeSet<String> = flags.chain(["model", "list"].map(str::to_owned)).collect();
@@ -169,6 +169,9 @@ mod tests {
         assert!(asked.ctx_total.is_none() && request.ctx_total.is_none());
         assert!(asked.engine.is_none() && request.engine.is_none());
         assert_eq!((asked.parallel, asked.ubatch), (request.parallel, request.ubatch));
+        assert_eq!(asked.tensor_parallel, request.tensor_parallel);
+        assert_eq!(plimsoll::PartPlace::from(asked.experts), typed.offload.experts.into());
+        assert_eq!(plimsoll::PartPlace::from(asked.ffn), typed.offload.ffn.into());
         assert_eq!((asked.unified_kv, asked.swa_full), (request.unified_kv, request.swa_full));
         assert_eq!(asked.cache_type_k.parse(), Ok(request.cache_type_k));
         assert_eq!(asked.cache_type_v.parse(), Ok(request.cache_type_v));

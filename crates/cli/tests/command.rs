@@ -402,7 +402,7 @@ fn flags_of_a_command_line_are_checked() {
         ("--rpc 10.9.9.9:1", "--rpc names 10.9.9.9:1"),
         ("--device CUDA0,CUDA0", "--device names box/CUDA0 twice"),
         ("-sm none -mg 5", "-mg names device 5, counted from 0, and there are 2"),
-        ("-ot exps=CPU", "-ot is not understood"),
+        ("-ot exps=CUDA9", "CUDA9"),
         ("-c \"8192", "a quote that is not closed"),
         ("-ctv q8_0 -fa off", "q8_0"),
     ] {

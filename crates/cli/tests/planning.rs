@@ -151,7 +151,9 @@ fn a_pin_that_is_too_large_is_a_refusal_that_says_so() {
 does not fit: --pin 0-60=tower/CUDA0 takes 32.8 GB with what lies beside it, and
   the budget there is 23.4 GB
 short of 9.6 GB (9631878605 bytes) in the best attempt
-this makes it fit: without --pin
+any one of these makes it fit:
+  - without --pin
+  - --ffn auto (puts 9.6 GB on the host)
 
 "#]]
     );

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use plimsoll::Engine;
 use plimsoll::balance::{Objective, Pin, Pipelines, PlanOptions, Strategy, Transfers};
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::model::{CacheType, ContextLength, FlashAttention, ModelFormat, ModelSpec, Request};
 use plimsoll::units::{Bytes, DeviceRef, NodeId};
+use plimsoll::{Engine, Offload, PartPlace};
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -60,6 +60,18 @@ pub struct PlanRequest {
     pub swa_full: bool,
     /// Who will run it; left out: llama.cpp for a GGUF file, none otherwise.
     pub engine: Option<EngineWord>,
+    /// Share every layer between this many equal devices of a node; for vllm and sglang.
+    #[serde(default = "one")]
+    #[schema(default = 1, minimum = 1)]
+    pub tensor_parallel: u32,
+    /// Where the experts of layers on devices lie; under llama.cpp.
+    #[serde(default)]
+    #[schema(default = "auto")]
+    pub experts: PlaceWord,
+    /// The same for the feed-forward blocks of a model without experts.
+    #[serde(default = "on_device")]
+    #[schema(default = "device")]
+    pub ffn: PlaceWord,
     /// What the plan should be good at.
     #[serde(default)]
     #[schema(default = "latency")]
@@ -99,6 +111,10 @@ const fn one() -> u32 {
 
 const fn micro_batch() -> u32 {
     512
+}
+
+const fn on_device() -> PlaceWord {
+    PlaceWord::Device
 }
 
 fn f16() -> String {
@@ -162,7 +178,23 @@ words! {
     /// Who will run it.
     EngineWord for Engine {
         #[serde(rename = "llama.cpp")] LlamaCpp => Self::LlamaCpp,
+        #[serde(rename = "ik_llama.cpp")] IkLlamaCpp => Self::IkLlamaCpp,
+        Vllm => Self::Vllm,
+        Sglang => Self::Sglang,
+        #[serde(rename = "mistral.rs")] MistralRs => Self::MistralRs,
+        #[serde(alias = "transformers")] Accelerate => Self::Accelerate,
+        Petals => Self::Petals,
+        Exo => Self::Exo,
         #[default] None => Self::None,
+    }
+}
+
+words! {
+    /// Where a part of a layer lies.
+    PlaceWord for PartPlace {
+        #[default] Auto => Self::Auto,
+        Device => Self::Device,
+        Host => Self::Host,
     }
 }
 
@@ -251,7 +283,9 @@ impl PlanRequest {
             (None, Some(Tokens(tokens))) => Some(ContextLength::Total(tokens)),
             (None, None) => None,
         };
-        for (key, number) in [("parallel", self.parallel), ("ubatch", self.ubatch)] {
+        let numbers =
+            [("parallel", self.parallel), ("ubatch", self.ubatch), ("tensor_parallel", self.tensor_parallel)];
+        for (key, number) in numbers {
             if number == 0 {
                 return Err(ApiError::input(format!("{key} is 0, and must be at least 1")));
             }
@@ -269,9 +303,14 @@ impl PlanRequest {
             micro_batch: self.ubatch,
             batch: Request::default().batch.max(self.ubatch),
             full_window: self.swa_full,
-            ranks: 1,
+            ranks: self.tensor_parallel,
             engine: engine.profile(),
         })
+    }
+
+    /// Where parts of layers lie.
+    pub(super) fn offload(&self) -> Offload {
+        Offload { experts: self.experts.into(), feed_forward: self.ffn.into() }
     }
 
     /// What is asked of the planner. Names that the cluster does not have are wrong input.

@@ -11,7 +11,7 @@ use plimsoll::balance::PlanError;
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::export::stopped_text;
 use plimsoll::model::{ModelSpec, list};
-use plimsoll::{Job, JobError, suggestions};
+use plimsoll::{Job, JobError, WordsError, suggestions};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -188,7 +188,8 @@ fn key(body: &[u8], state: &str) -> Key {
 fn make(asked: &PlanRequest, wanted: &Wanted, snapshot: &ClusterSnapshot) -> Result<Answer, ApiError> {
     let engine = asked.engine(&wanted.spec);
     let options = asked.options(snapshot)?;
-    let job = Job::new(&wanted.spec, snapshot, engine, asked.request(engine)?, options);
+    let job = Job::new(&wanted.spec, snapshot, engine, asked.request(engine)?, options)
+        .with_offload(asked.offload());
     let planned = match job.plan() {
         Ok(planned) => planned,
         Err(error @ JobError::Audit(_)) => return Err(ApiError::fault(error.to_string())),
@@ -203,13 +204,22 @@ fn make(asked: &PlanRequest, wanted: &Wanted, snapshot: &ClusterSnapshot) -> Res
             };
             return refusal(wanted, &RefusalRecord::nothing_usable(certificate, &stopped));
         }
+        Err(error @ (JobError::Engine(_) | JobError::Plan(PlanError::PartDoesNotFit { .. }))) => {
+            return refusal(wanted, &RefusalRecord::excluded(error.to_string()));
+        }
         Err(error) => {
             let Some(refused) = error.refusal() else { return Err(ApiError::because(&error)) };
             return refusal(wanted, &RefusalRecord::of_plan(refused, &suggestions(&job, refused)));
         }
     };
-    let command = planned.command(&wanted.path, snapshot).map_err(|error| ApiError::because(&error))?;
-    let text = planned.to_file(command.as_ref()).and_then(|file| file.to_text());
+    let export = match planned.export(&wanted.path, snapshot) {
+        Ok(export) => export,
+        Err(WordsError::Engine(error)) => {
+            return refusal(wanted, &RefusalRecord::excluded(error.to_string()));
+        }
+        Err(error) => return Err(ApiError::because(&error)),
+    };
+    let text = planned.to_file_with(export.as_ref(), &wanted.path).and_then(|file| file.to_text());
     let text = text.map_err(|error| ApiError::fault(chain(&error)))?;
     Ok(Answer { status: StatusCode::OK, body: Bytes::from(text), refusal: None })
 }

@@ -38,7 +38,7 @@ pub enum AgentState {
 pub struct Agent {
     held: Arc<Mutex<Held>>,
     shared: Arc<Shared>,
-    _task: OwnedTask,
+    task: Option<OwnedTask>,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Agent {
     pub(super) fn begin(shared: &Arc<Shared>, resources: NodeResources) -> Result<Self, JoinError> {
         let on_runtime = Arc::clone(shared);
         let (held, task) = shared.run(|_| async move { Ok(begin(on_runtime, resources).await) })??;
-        Ok(Self { held, shared: Arc::clone(shared), _task: task })
+        Ok(Self { held, shared: Arc::clone(shared), task: Some(task) })
     }
 
     /// The machine.
@@ -130,6 +130,16 @@ impl Agent {
     }
 }
 
+impl Drop for Agent {
+    /// The machine is gone when this returns, unless a runtime calls or nobody answers.
+    fn drop(&mut self) {
+        self.task = None;
+        // The task may still hold the rest for a moment.
+        let session = lock(&self.held).session.take();
+        drop(session);
+    }
+}
+
 fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -155,9 +165,9 @@ async fn registered(shared: &Arc<Shared>, resources: &NodeResources) -> Result<A
 /// Registers the machine again whenever its lease is lost.
 async fn stay(shared: &Arc<Shared>, held: &Mutex<Held>) {
     loop {
-        let session = lock(held).session.clone();
-        if let Some(session) = session {
-            let why = session.until_lost().await;
+        let lost = lock(held).session.as_deref().map(Session::until_lost);
+        if let Some(lost) = lost {
+            let why = lost.await;
             let told = why.map_or_else(|| "its lease is no longer renewed".to_owned(), |why| why.to_string());
             let mut held = lock(held);
             (held.session, held.state) = (None, AgentState::Lost(told));
