@@ -177,12 +177,13 @@ impl Line<'_> {
         limit: usize,
         stopped: &mut impl FnMut(&Seat<'_>, usize, usize),
     ) -> Option<Vec<Option<usize>>> {
-        let levels = limit.min(self.seats.len());
+        // A used slot holds an item, and no more can be used than have been passed.
+        let levels = limit.min(self.seats.len()).min(self.items);
         let (least, highest) = self.musts();
         let mut reached: Vec<Option<usize>> = vec![None; levels + 1];
         reached[0] = Some(0);
         for (at, seat) in self.seats.iter().enumerate() {
-            for used in (0..=levels).rev() {
+            for used in (0..=levels.min(at + 1)).rev() {
                 let with = used.checked_sub(1).and_then(|before| reached[before]).map(|start| {
                     let end = seat.reach(start, most[at]).min(highest[at]);
                     if end < highest[at] {
