@@ -1,5 +1,6 @@
 //! What a llama.cpp command line asks for.
 
+mod beside;
 mod devices;
 mod error;
 
@@ -10,6 +11,7 @@ use super::replay::Place;
 use super::tensors::TensorRules;
 use super::{CACHE_RAM, MAX_DEVICES};
 
+pub use beside::BesideFlags;
 pub use error::FlagsError;
 
 /// A llama.cpp command line, understood as far as memory depends on it.
@@ -23,6 +25,8 @@ pub struct Flags {
     pub ignored: Vec<String>,
     /// Which tensors it sends to a buffer of its own choice.
     pub tensors: TensorRules,
+    /// What it loads beside its model.
+    pub beside: BesideFlags,
     gpu_layers: i64,
     split: Option<Vec<f32>>,
     devices: Option<Vec<String>>,
@@ -55,6 +59,7 @@ pub fn parse_flags(words: &[String]) -> Result<Flags, FlagsError> {
         cache_ram: CACHE_RAM,
         ignored: Vec::new(),
         tensors: TensorRules::default(),
+        beside: BesideFlags::none(),
         gpu_layers: -1,
         split: None,
         devices: None,
@@ -141,7 +146,7 @@ fn takes_value(flag: &str) -> bool {
         "-ncffn",
         "--n-cpu-ffn",
     ];
-    WITH_VALUE.contains(&flag)
+    WITH_VALUE.contains(&flag) || beside::takes_value(flag)
 }
 
 /// Takes in a flag without a value; false when it is none of those.
@@ -149,6 +154,8 @@ fn switch(flags: &mut Flags, flag: &str, unified: &mut Option<bool>) -> Result<b
     match flag {
         "--kv-unified" | "-kvu" => *unified = Some(true),
         "--no-kv-unified" | "-no-kvu" => *unified = Some(false),
+        "--no-mmproj-offload" => flags.beside.projector_on_host = true,
+        "--mmproj-offload" => flags.beside.projector_on_host = false,
         "--swa-full" => flags.request.full_window = true,
         "-cmoe" | "--cpu-moe" => flags.tensors.add_experts(flag)?,
         "-nkvo" | "--no-kv-offload" => {
@@ -225,7 +232,7 @@ fn valued(
         "-ot" | "--override-tensor" => flags.tensors.add(flag, value)?,
         "-ncmoe" | "--n-cpu-moe" => flags.tensors.add_first_layers(flag, number(value)?, false)?,
         "-ncffn" | "--n-cpu-ffn" => flags.tensors.add_first_layers(flag, number(value)?, true)?,
-        _ => return Ok(false),
+        _ => return beside::valued(flags, flag, value),
     }
     Ok(true)
 }
