@@ -305,6 +305,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_loaded_beside_a_model_is_read_under_all_its_names() {
+        let short = parse(
+            "--mmproj p.gguf --no-mmproj-offload -md d.gguf -devd CUDA0,CUDA1 -ngld 33 --lora a.gguf,b.gguf \
+             --lora-scaled c.gguf:0.5,d.gguf:-1",
+        )
+        .unwrap();
+        let long = parse(
+            "-mm p.gguf --no-mmproj-offload --spec-draft-model d.gguf --spec-draft-device CUDA0,CUDA1 \
+             --spec-draft-ngl 33 --lora=a.gguf --lora b.gguf --lora-scaled c.gguf:.5 --lora-scaled=d.gguf:-1.0",
+        )
+        .unwrap();
+        assert_eq!(short, long);
+        let beside = &short.beside;
+        assert!(beside.projector_on_host && short.ignored.is_empty());
+        assert_eq!((beside.draft.as_deref(), beside.draft_layers), (Some("d.gguf"), 33));
+        let names = ["a.gguf", "b.gguf", "c.gguf", "d.gguf"].map(str::to_owned);
+        let scales = [None, None, Some(0.5), Some(-1.0)];
+        assert_eq!(beside.adapters, names.into_iter().zip(scales).collect::<Vec<_>>());
+        assert_eq!(beside.left_out([true, false, true]), ["-md d.gguf"]);
+        assert_eq!(
+            beside.left_out([false, true, false]),
+            [
+                "--mmproj p.gguf",
+                "--lora a.gguf",
+                "--lora b.gguf",
+                "--lora-scaled c.gguf:0.5",
+                "--lora-scaled d.gguf:-1"
+            ]
+        );
+        let none = parse("-ngl 3").unwrap().beside;
+        assert!(none.is_empty());
+        assert_eq!(none.draft_layers, -1);
+        for wrong in ["--lora-scaled a.gguf", "--lora-scaled a.gguf:much", "--lora-scaled C:a.gguf:1"] {
+            assert!(parse(wrong).unwrap_err().to_string().ends_with("it takes FILE:SCALE"), "{wrong}");
+        }
+        assert_eq!(parse("--lora").unwrap_err().to_string(), "the flag --lora has no value");
+    }
+
+    #[test]
     fn wrong_values_and_parts_of_layers_are_refused() {
         for (line, what) in [
             ("-c", "the flag -c has no value"),
