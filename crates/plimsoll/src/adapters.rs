@@ -40,14 +40,14 @@ pub struct Adapter<'a> {
 #[non_exhaustive]
 pub enum AdaptError {
     /// One does not belong to the model.
-    #[error("{path} cannot be loaded beside '{model}': {source}")]
+    #[error("{path} cannot be loaded beside '{model}'")]
     Adapter {
         /// The adapter.
         path: String,
         /// The model.
         model: String,
         /// Why.
-        source: AdapterError,
+        source: Box<AdapterError>,
     },
     /// One is named twice; the engine would hold and apply it twice.
     #[error("{path} is named twice: name it once, with the strength that it should have")]
@@ -101,7 +101,7 @@ impl Adapted {
             adapted.model = adapted.model.with_adapter(header).map_err(|source| AdaptError::Adapter {
                 path: (*path).to_owned(),
                 model: model.name().to_owned(),
-                source,
+                source: Box::new(source),
             })?;
             let bytes = adapter_bytes(header);
             adapted.loaded.push(Loaded { path: (*path).to_owned(), scale: *scale, bytes });

@@ -3,6 +3,7 @@
 #![cfg(all(feature = "gguf", feature = "files"))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+use std::error::Error as _;
 use std::path::Path;
 
 use plimsoll::balance::{Objective, PlanOptions, Stage};
@@ -279,8 +280,9 @@ fn what_cannot_be_loaded_is_refused_with_both_names() {
     let other = header("qwen3-30b-a3b-q4_k_m.gguf");
     let other = written("other.gguf", &other, 30, 4, 1);
     let refused = |adapters: &[Adapter<'_>]| Adapted::new(&spec, adapters).unwrap_err();
+    let error = refused(&[named("x.gguf", &other)]);
     assert_eq!(
-        refused(&[named("x.gguf", &other)]).to_string(),
+        format!("{error}: {}", error.source().unwrap()),
         format!(
             "x.gguf cannot be loaded beside '{}': it is an adapter for the architecture 'qwen3moe', and the model is \
              'llama'",

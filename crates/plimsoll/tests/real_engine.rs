@@ -140,10 +140,10 @@ fn what_a_real_engine_takes_for_a_real_model_is_what_was_told_before() {
 
 /// What all weights of a model take on a CPU.
 fn weights(model: &ModelSpec) -> Bytes {
-    let footprint = model.footprint(&request(SETTINGS[0]), Padding::Cpu).unwrap();
+    let footprint = model.footprint(&request(SETTINGS[0]), Padding::Cpu).expect("a footprint");
     let layers = footprint.layers.iter().map(|layer| layer.weights_bytes);
     let ends = [footprint.input_bytes, footprint.head_beside_input_bytes, footprint.each_device_bytes];
-    Bytes::checked_sum(layers.chain(ends)).unwrap()
+    Bytes::checked_sum(layers.chain(ends)).expect("a sum")
 }
 
 /// Adapters that differ in what rounding adds: halves in blocks of 34 bytes, and a pair for the tied embedding.
