@@ -79,6 +79,7 @@ struct Loaded {
     path: String,
     scale: Option<f32>,
     bytes: Bytes,
+    missing: Bytes,
 }
 
 impl Adapted {
@@ -103,8 +104,12 @@ impl Adapted {
                 model: model.name().to_owned(),
                 source: Box::new(source),
             })?;
-            let bytes = adapter_bytes(header);
-            adapted.loaded.push(Loaded { path: (*path).to_owned(), scale: *scale, bytes });
+            adapted.loaded.push(Loaded {
+                path: (*path).to_owned(),
+                scale: *scale,
+                bytes: adapter_bytes(header),
+                missing: header.missing_bytes,
+            });
         }
         Ok(adapted)
     }
@@ -132,9 +137,14 @@ impl Adapted {
                 bytes.get()
             )
         };
+        let ends = |Loaded { path, missing, .. }: &Loaded| {
+            let missing = (!missing.is_zero()).then(|| missing.get());
+            missing.map(|bytes| format!("adapter {path}: the file ends {bytes} bytes before its tensors do"))
+        };
+        let ends: Vec<String> = self.loaded.iter().filter_map(ends).collect();
         let unknown = "what adapters take to compute is not charged: only the margin covers it";
         let unknown = (!self.loaded.is_empty()).then(|| unknown.to_owned());
-        self.loaded.iter().map(lies).chain(unknown).collect()
+        self.loaded.iter().map(lies).chain(ends).chain(unknown).collect()
     }
 }
 

@@ -295,9 +295,16 @@ fn what_cannot_be_loaded_is_refused_with_both_names() {
     assert_eq!(mark("a,b.gguf", None), AdaptError::Mark { path: "a,b.gguf".to_owned(), mark: ',' });
     assert_eq!(mark("c:a.gguf", Some(1.0)), AdaptError::Mark { path: "c:a.gguf".to_owned(), mark: ':' });
     assert!(Adapted::new(&spec, &[named("c:a.gguf", &tone)]).is_ok());
+    // A file that was not fetched to its end is planned with all that its table tells, and that is said.
+    let snapshot = home("two-cards.toml");
+    let short = GgufHeader { missing_bytes: Bytes::new(77), ..tone.clone() };
+    let adapted = Adapted::new(&spec, &[named("short.gguf", &short)]).unwrap();
+    let job = Job::new(&spec, &snapshot, Engine::LlamaCpp, request(4096), PlanOptions::default());
+    let warnings = job.with_adapters(&adapted).plan().unwrap().warnings;
+    let said = "adapter short.gguf: the file ends 77 bytes before its tensors do";
+    assert!(warnings.iter().any(|line| line == said), "{warnings:?}");
     // Other engines keep adapters in their own ways.
     let adapted = Adapted::new(&spec, &[one]).unwrap();
-    let snapshot = home("two-cards.toml");
     for engine in [Engine::IkLlamaCpp, Engine::MistralRs, Engine::None] {
         let job = Job::new(&spec, &snapshot, engine, request(4096), PlanOptions::default());
         let error = job.with_adapters(&adapted).plan().unwrap_err();
