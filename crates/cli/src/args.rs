@@ -1,12 +1,14 @@
 //! What can be typed.
 
 mod moving;
+mod scaled;
 mod simulate;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use moving::{DiffArgs, FitArgs, RebalanceArgs};
+pub(crate) use scaled::ScaledFile;
 pub(crate) use simulate::SimulateArgs;
 
 use self::moving::{DIFF_EXAMPLES, FIT_EXAMPLES, REBALANCE_EXAMPLES};
@@ -111,6 +113,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   plimsoll plan model/ --cluster rack.toml --engine vllm --tensor-parallel 2 --ctx 32k
   plimsoll plan model/ --engine accelerate --export device_map.json
   plimsoll plan model.gguf --cluster home.toml --mmproj projector.gguf --draft small.gguf
+  plimsoll plan model.gguf --cluster home.toml --lora tone.gguf --lora-scaled terms.gguf:0.5
   plimsoll plan https://huggingface.co/OWNER/MODEL/resolve/main/model.gguf --cluster home.toml
   plimsoll plan model.gguf --out plan.json --svg plan.svg";
 
@@ -158,6 +161,14 @@ pub(crate) struct PlanArgs {
     /// A draft model to load beside the model, whole on one device; under llama.cpp.
     #[arg(long, value_name = "FILE", help_heading = "Planning")]
     pub(crate) draft: Option<PathBuf>,
+
+    /// An adapter (LoRA) to load beside the model (a GGUF file; may be repeated); under llama.cpp.
+    #[arg(long, value_name = "FILE", help_heading = "Planning")]
+    pub(crate) lora: Vec<PathBuf>,
+
+    /// An adapter at another strength than 1 (may be repeated).
+    #[arg(long, value_name = "FILE:SCALE", help_heading = "Planning")]
+    pub(crate) lora_scaled: Vec<ScaledFile>,
 
     /// Save the plan as a file.
     #[arg(long, value_name = "FILE")]

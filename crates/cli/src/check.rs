@@ -7,9 +7,11 @@ use std::path::Path;
 use plimsoll::Checked;
 use plimsoll::balance::Finding;
 use plimsoll::export::PlanFile;
+use plimsoll::export::llama_cpp::BesideFlags;
 use serde::Serialize;
 
 use crate::args::{CheckArgs, Cli};
+use crate::beside::Files;
 use crate::failure::{Failure, Outcome};
 use crate::{input, show};
 
@@ -41,10 +43,18 @@ pub(crate) fn run(args: &CheckArgs, cli: &Cli) -> Outcome {
     Err(Failure::Refused { stdout, stderr })
 }
 
+/// The adapters that a plan loads: what they take is in its layers.
+fn adapters_of(file: &PlanFile) -> Result<Files, Failure> {
+    let adapters = plimsoll::adapters_of(file);
+    let named = BesideFlags { adapters, ..BesideFlags::default() };
+    Files::named(&named)
+}
+
 /// Whether the layer facts of a model give the digest of the plan.
 fn same_model(file: &PlanFile, path: &Path, json: bool) -> Result<(), Failure> {
     let model = input::open_model(path)?;
-    let digest = plimsoll::digest_for(&model, file).map_err(Failure::input)?;
+    let adapted = adapters_of(file)?.adapted(&model)?;
+    let digest = plimsoll::digest_for(adapted.model(), file).map_err(Failure::input)?;
     if digest == file.model.digest {
         return Ok(());
     }

@@ -107,6 +107,14 @@ pub(crate) fn open_cluster(path: Option<&Path>) -> Result<ClusterSnapshot, Failu
     }
 }
 
+/// Whether two names are those of one file.
+pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
 fn cannot(what: impl Display) -> String {
     format!("cannot read {what}")
 }

@@ -3,6 +3,7 @@
 #[cfg(feature = "agent")]
 mod agent;
 mod args;
+mod beside;
 mod check;
 mod completions;
 mod detect;

@@ -1,13 +1,12 @@
 //! `plimsoll plan`.
 
-mod beside;
-
 use std::path::{Path, PathBuf};
 
 use plimsoll::balance::PlanError;
 use plimsoll::{Job, JobError, WordsError, suggestions};
 
 use crate::args::{Cli, PlanArgs};
+use crate::beside::Files;
 use crate::failure::{Failure, Outcome};
 use crate::{input, refusal, show, svg};
 
@@ -17,10 +16,13 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
     let engine = input::engine(&args.request, &model);
     let options = input::options(&args.choice, &snapshot)?;
-    let files = beside::Files::open(args, engine)?;
-    let job = Job::new(&model, &snapshot, engine, input::request(&args.request, engine), options)
+    let files = Files::open(args, engine, cli.json)?;
+    let adapted = files.adapted(&model)?;
+    let model = adapted.model();
+    let job = Job::new(model, &snapshot, engine, input::request(&args.request, engine), options)
         .with_offload((&args.offload).into())
-        .with_beside(files.beside());
+        .with_beside(files.beside())
+        .with_adapters(&adapted);
     let planned = match job.plan() {
         Ok(planned) => planned,
         Err(error @ JobError::Audit(_)) => return Err(Failure::internal(error)),
@@ -69,18 +71,20 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     if cli.json {
         return Ok(saved);
     }
-    Ok(show::plan(&planned, &model, &snapshot, export.as_ref(), cli.verbose))
+    Ok(show::plan(&planned, model, &snapshot, export.as_ref(), cli.verbose))
 }
 
 /// Refuses to write over what was read, or two results into one file.
 fn check_outputs(args: &PlanArgs) -> Result<(), Failure> {
+    let adapters = args.lora.iter().chain(args.lora_scaled.iter().map(|scaled| &scaled.path));
     let inputs = [Some(&args.model), args.cluster.as_ref(), args.mmproj.as_ref(), args.draft.as_ref()];
+    let inputs: Vec<Option<&PathBuf>> = inputs.into_iter().chain(adapters.map(Some)).collect();
     let outputs = [("--out", &args.out), ("--export", &args.export), ("--svg", &args.svg)];
     let mut seen: Vec<(&str, &PathBuf)> = Vec::new();
     for (flag, out) in outputs {
         let Some(out) = out else { continue };
         keep_what_is_read(&inputs, Some(out))?;
-        if let Some((first, _)) = seen.iter().find(|(_, other)| same_file(out, other)) {
+        if let Some((first, _)) = seen.iter().find(|(_, other)| input::same_file(out, other)) {
             return Err(Failure::Input(format!("{first} and {flag} both name {}", out.display())));
         }
         seen.push((flag, out));
@@ -91,17 +95,10 @@ fn check_outputs(args: &PlanArgs) -> Result<(), Failure> {
 /// Refuses to write over what was read.
 pub(crate) fn keep_what_is_read(inputs: &[Option<&PathBuf>], out: Option<&Path>) -> Result<(), Failure> {
     match out {
-        Some(out) if inputs.iter().flatten().any(|input| same_file(out, input)) => {
+        Some(out) if inputs.iter().flatten().any(|input| input::same_file(out, input)) => {
             Err(Failure::Input(format!("{} would be written over: it is what is read", out.display())))
         }
         _ => Ok(()),
-    }
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    match (a.canonicalize(), b.canonicalize()) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => a == b,
     }
 }
 

@@ -175,6 +175,14 @@ pub enum EngineError {
         /// The most equal devices of one node.
         most: u32,
     },
+    /// Adapters, of which it is not known what they take.
+    #[error("adapters (--lora) cannot be planned under {engine}: {why}; plan for llama.cpp, or without them")]
+    NoAdapters {
+        /// The engine.
+        engine: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
     /// A device is not in the snapshot.
     #[error("the plan uses {device}, which the cluster does not have")]
     UnknownDevice {

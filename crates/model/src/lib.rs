@@ -75,8 +75,8 @@ pub use request::{
     CacheType, ContextLength, EngineProfile, FlashAttention, Padding, Request, UnknownCacheType, WindowStore,
 };
 pub use spec::{
-    ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning, PlacedTensor,
-    SpecError, TensorClass, TensorPlace, tensor_bytes,
+    AdapterError, ClassBytes, DenseShape, LayerPart, LayerTensor, ModelFormat, ModelSpec, ModelWarning,
+    PlacedTensor, SpecError, TensorClass, TensorPlace, adapter_bytes, tensor_bytes,
 };
 #[cfg(any(feature = "gguf", feature = "list", feature = "safetensors"))]
 pub use spec::{OpenError, open};

@@ -1,5 +1,6 @@
 //! A model as its files describe it.
 
+mod adapter;
 mod builder;
 mod error;
 mod footprint;
@@ -18,6 +19,7 @@ mod weights;
 
 use plimsoll_units::Bytes;
 
+pub use adapter::{AdapterError, adapter_bytes};
 pub use error::{ModelWarning, SpecError};
 #[cfg(feature = "http")]
 pub use open::open_url;

@@ -31,6 +31,9 @@ impl<'a> Job<'a> {
                 nearest: "give it the checkpoint (a folder with config.json), or plan for llama.cpp",
             });
         }
+        if self.adapted.is_some() {
+            self.engine.takes_adapters()?;
+        }
         if ranks <= 1 {
             return Ok(());
         }

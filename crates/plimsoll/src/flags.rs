@@ -1,5 +1,6 @@
 //! What a llama.cpp command line means on a cluster.
 
+mod beside;
 mod sent;
 
 use plimsoll_balance::{Placement, PlanError, PlanOptions, price};
@@ -8,9 +9,11 @@ use plimsoll_export::llama_cpp::{Assignment, Flags, FlagsError, Place};
 use plimsoll_model::{EstimateError, ModelSpec};
 use plimsoll_units::Bytes;
 
+use crate::adapters::Adapted;
 use crate::context::ContextChoice;
 use crate::engine::Engine;
 use crate::job::{Job, Planned};
+use crate::parts::Beside;
 use sent::Sent;
 
 /// Why a command line cannot be priced.
@@ -33,6 +36,25 @@ pub enum MeaningError {
         /// Where it is sent.
         buffer: String,
     },
+    /// A draft model that is cut into pieces.
+    #[error(
+        "-ngld {layers} cuts the draft model after {layers} of its {all} places: only one that is whole on a device or on \
+         the host is understood here"
+    )]
+    DraftSplit {
+        /// How many places go to devices.
+        layers: i64,
+        /// All there are, the head included.
+        all: usize,
+    },
+    /// A draft model on several devices.
+    #[error(
+        "the draft model is spread over {devices} devices: only one that is whole on a device is understood here (-devd)"
+    )]
+    DraftSpread {
+        /// How many devices.
+        devices: usize,
+    },
     /// The input is wrong.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -47,7 +69,8 @@ pub struct Meaning {
     pub short_bytes: Bytes,
 }
 
-/// Where a llama.cpp command line puts a model, and whether that fits.
+/// Where a llama.cpp command line puts a model, and whether that fits. What it loads beside the model is not looked at,
+/// and that is said.
 ///
 /// # Errors
 ///
@@ -57,11 +80,31 @@ pub fn meaning(
     snapshot: &ClusterSnapshot,
     flags: &Flags,
 ) -> Result<Meaning, MeaningError> {
+    meaning_beside(model, snapshot, flags, Beside::default(), None)
+}
+
+/// The same, with what the line loads beside the model: what was opened of the files that [`Flags::beside`] names. The
+/// adapters are those of `model`.
+///
+/// # Errors
+///
+/// As [`meaning`]; a draft model that is not whole in one place.
+pub fn meaning_beside(
+    model: &ModelSpec,
+    snapshot: &ClusterSnapshot,
+    flags: &Flags,
+    beside: Beside<'_>,
+    adapted: Option<&Adapted>,
+) -> Result<Meaning, MeaningError> {
+    let model = adapted.map_or(model, Adapted::model);
     let blocks = model.layer_count().saturating_add(model.nextn_count());
     let assignment = flags.assign(u32::try_from(blocks).unwrap_or(u32::MAX), snapshot)?;
     let sent = Sent::new(model, snapshot, flags, &assignment)?;
-    let options = PlanOptions { parts: sent.elsewhere(model, snapshot), ..PlanOptions::default() };
-    let job = Job::new(model, snapshot, Engine::LlamaCpp, flags.request, options);
+    let mut job = Job::new(model, snapshot, Engine::LlamaCpp, flags.request, PlanOptions::default());
+    job.beside = beside;
+    job.adapted = adapted;
+    job.options.parts = sent.elsewhere(model, snapshot);
+    job.options.parts.extend(beside::parts(&job, flags, &assignment, snapshot)?);
     let placement = Placement { moved: sent.moved(), ..placement(&assignment, model.layer_count()) };
     let with = |cache_ram: Bytes| {
         let prepared = sent.apply(&job, job.prepare(cache_ram)?);
@@ -90,10 +133,12 @@ pub fn meaning(
     }
     warnings.extend(job.warnings(None));
     warnings.extend(sent.warning());
+    warnings.extend(beside::warnings(flags, &job.beside, adapted.is_some()));
     let ignored = flags.ignored.iter().map(|flag| format!("not looked at: {flag}"));
     warnings.extend(ignored);
     let choice = if flags.request.context.is_some() { ContextChoice::Asked } else { ContextChoice::Trained };
-    let planned = job.planned(priced.plan, prepared, choice, cache_ram, warnings);
+    let mut planned = job.planned(priced.plan, prepared, choice, cache_ram, warnings);
+    planned.beside.extend(beside::words(flags, &beside));
     Ok(Meaning { planned, short_bytes: priced.short_bytes })
 }
 

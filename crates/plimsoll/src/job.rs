@@ -14,6 +14,7 @@ use plimsoll_export::{EngineError, Export, FormatError, PlanFile, Saved};
 use plimsoll_model::{ContextLength, EstimateError, ModelFormat, ModelSpec, Padding, Request};
 use plimsoll_units::{Bytes, DeviceRef};
 
+use crate::adapters::Adapted;
 use crate::carried::{self, Carried};
 use crate::context::{self, ContextChoice};
 use crate::engine::{Engine, compute_facts};
@@ -35,6 +36,8 @@ pub struct Job<'a> {
     /// The most equal devices of one node that could share every layer.
     pub(crate) most_alike: u32,
     pub(crate) beside: Beside<'a>,
+    /// The adapters that `model` has, where it has some.
+    pub(crate) adapted: Option<&'a Adapted>,
 }
 
 /// Why a job has no plan. Nothing was changed.
@@ -138,6 +141,7 @@ impl<'a> Job<'a> {
             most_alike,
             offload: Offload::default(),
             beside: Beside::default(),
+            adapted: None,
         }
     }
 
@@ -200,7 +204,7 @@ impl<'a> Job<'a> {
             context,
             cache_ram,
             warnings,
-            beside: Vec::new(),
+            beside: self.adapted.map(Adapted::words).unwrap_or_default(),
             name: self.model.name().to_owned(),
             architecture: self.model.architecture().to_owned(),
             format: self.model.format(),
@@ -319,6 +323,7 @@ impl<'a> Job<'a> {
     pub(crate) fn warnings(&self, cache_ram: Option<Bytes>) -> Vec<String> {
         let mut warnings: Vec<String> = self.model.warnings().iter().map(ToString::to_string).collect();
         warnings.extend(self.beyond_training());
+        warnings.extend(self.adapted.map(Adapted::notes).unwrap_or_default());
         if !self.engine.is_llama_cpp() {
             warnings.extend(self.of_engine());
             return warnings;

@@ -34,6 +34,7 @@
 //! (`live`: a cluster that is kept in etcd; building it needs protoc), `etcd-tls` (the same, encrypted), `isolated` (a look at the drivers in a child process), `vulkan` (cards of other makers) and
 //! `metal` (Apple's).
 
+mod adapters;
 #[cfg(feature = "answers")]
 pub mod answers;
 mod carried;
@@ -70,13 +71,14 @@ pub use plimsoll_simulate as simulate;
 pub use plimsoll_units as units;
 pub use plimsoll_watcher as watcher;
 
+pub use adapters::{AdaptError, Adapted, Adapter, adapters_of};
 pub use context::ContextChoice;
 pub use diff::{DeviceDiff, Diff, DiffError, Held, Moved, What, diff};
 pub use engine::{Engine, UnknownEngine};
 pub use experts::{Offload, PartPlace};
 pub use exports::WordsError;
 pub use fit::{Fit, Largest, Limit};
-pub use flags::{Meaning, MeaningError, meaning};
+pub use flags::{Meaning, MeaningError, meaning, meaning_beside};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
 pub use parts::{Beside, Draft, Projector};
 pub use rebalance::{MoveError, Rebalanced, holding, rebalance};

@@ -5,15 +5,20 @@ use plimsoll_cluster::{Device, GpuBackend, Node};
 use plimsoll_model::{ContextLength, EstimateError, GgufHeader, ModelSpec, Padding, Request, tensor_bytes};
 use plimsoll_units::{Bytes, DeviceRef};
 
+use crate::adapters;
 use crate::context;
 use crate::engine::Engine;
 use crate::job::{Job, JobError, Planned};
 
 /// Flags with a value that name what lies beside the layers.
-const VALUED: [&str; 4] = ["--mmproj", "-md", "-devd", "-ngld"];
+const VALUED: [&str; 6] = ["--mmproj", "-md", "-devd", "-ngld", adapters::PLAIN, adapters::SCALED];
 
 /// The flag that keeps a projector in the host's memory.
-const PROJECTOR_ON_HOST: &str = "--no-mmproj-offload";
+pub(crate) const PROJECTOR_ON_HOST: &str = "--no-mmproj-offload";
+
+/// What is to be said of every plan with a projector.
+pub(crate) const PROJECTOR_COMPUTES: &str =
+    "what the projector takes to compute is not known and not charged: only the margin covers it";
 
 /// What is loaded beside a model; under llama.cpp.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +45,14 @@ pub struct Draft<'a> {
     pub path: &'a str,
     /// The model.
     pub model: &'a ModelSpec,
+}
+
+impl Projector<'_> {
+    /// What it takes where it lies.
+    pub(crate) fn part(&self, device: DeviceRef, on_host: bool) -> FixedPart {
+        let padding = if on_host { Padding::Cpu } else { Padding::Cuda };
+        FixedPart { name: "projector".to_owned(), device, bytes: tensor_bytes(self.header, padding) }
+    }
 }
 
 impl Beside<'_> {
@@ -85,7 +98,7 @@ impl Job<'_> {
     }
 
     /// Where a draft model may lie.
-    fn places(&self, on_host: bool) -> Vec<DeviceRef> {
+    pub(crate) fn places(&self, on_host: bool) -> Vec<DeviceRef> {
         let Ok(main) = self.snapshot.main_node() else { return Vec::new() };
         let devices = main.devices.iter().filter(|device| on_host == device.is_host());
         let devices = devices.filter(|device| on_host || device.backend != GpuBackend::Cpu);
@@ -108,7 +121,8 @@ impl Job<'_> {
         let (job, words) = with(self.way(place, on_host, chosen)?, chosen);
         let mut planned = job.plan()?;
         planned.context = choice;
-        planned.beside = words;
+        planned.beside.extend(words);
+        planned.warnings.extend(self.beside.projector.map(|_| PROJECTOR_COMPUTES.to_owned()));
         Ok(planned)
     }
 
@@ -120,11 +134,9 @@ impl Job<'_> {
         context: Option<ContextLength>,
     ) -> Result<Way, EstimateError> {
         let mut way = Way { parts: Vec::new(), words: Vec::new() };
-        let padding = if on_host { Padding::Cpu } else { Padding::Cuda };
         let first = self.places(on_host).into_iter().next().unwrap_or_else(|| place.clone());
-        if let Some(Projector { path, header }) = self.beside.projector {
-            let bytes = tensor_bytes(header, padding);
-            way.parts.push(FixedPart { name: "projector".to_owned(), device: first, bytes });
+        if let Some(projector @ Projector { path, .. }) = self.beside.projector {
+            way.parts.push(projector.part(first, on_host));
             way.words.extend(["--mmproj".to_owned(), path.to_owned()]);
             way.words.extend(on_host.then(|| PROJECTOR_ON_HOST.to_owned()));
         }
@@ -144,7 +156,7 @@ impl Job<'_> {
     }
 
     /// A draft model as the engine loads it: its cache as long as the large model's, in the usual type.
-    fn draft_parts(
+    pub(crate) fn draft_parts(
         &self,
         draft: &Draft<'_>,
         place: &DeviceRef,

@@ -5,12 +5,14 @@
 #![cfg(all(feature = "gguf", feature = "files"))]
 #![expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use plimsoll::export::llama_cpp::{Blocks, ComputeFacts, most_above, rules};
 use plimsoll::model::{self, CacheType, ContextLength, FlashAttention, ModelSpec, Padding, Request};
 use plimsoll::units::Bytes;
+use plimsoll_testkit::adapter::adapter;
+use plimsoll_testkit::gguf::{Data, Writer};
 
 /// The settings, in the numbers of the engine's own interface: cells, sequences, one cache for all, micro-batch, types of
 /// keys and values, flash attention.
@@ -53,9 +55,18 @@ fn request([cells, parallel, unified, micro_batch, keys, values, flash]: [u32; 7
     }
 }
 
-/// What the engine printed: a line for the model, then one for each setting. `None`, with a line that says why, where there
+/// Where the model lies; `None`, with a line that says why, where nobody tells.
+fn model_path() -> Option<PathBuf> {
+    let path = std::env::var_os("PLIMSOLL_SMOLLM2").filter(|path| !path.is_empty());
+    if path.is_none() {
+        eprintln!("skipped: PLIMSOLL_SMOLLM2 is not set; `cargo xtask test` fetches the model and sets it");
+    }
+    path.map(PathBuf::from)
+}
+
+/// What the engine printed: a line for the model, then one for each setting or adapter. `None`, with a line that says why, where there
 /// is no engine; in CI there is no why.
-fn printed(model: &Path) -> Option<Vec<Vec<String>>> {
+fn printed(model: &Path, settings: &[String]) -> Option<Vec<Vec<String>>> {
     let skip = |why: &str| {
         let in_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
         assert!(!in_ci, "{why}: run the tests with `cargo xtask test`");
@@ -66,7 +77,6 @@ fn printed(model: &Path) -> Option<Vec<Vec<String>>> {
         return None;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/engine.py");
-    let settings = SETTINGS.map(|setting| setting.map(|n| n.to_string()).join(","));
     let output = Command::new(python).arg(script).arg(model).args(settings).output().expect("a process");
     let text = String::from_utf8(output.stdout).expect("plain text");
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -95,12 +105,10 @@ fn compute_facts(model: &ModelSpec) -> ComputeFacts {
 
 #[test]
 fn what_a_real_engine_takes_for_a_real_model_is_what_was_told_before() {
-    let Some(path) = std::env::var_os("PLIMSOLL_SMOLLM2").filter(|path| !path.is_empty()) else {
-        eprintln!("skipped: PLIMSOLL_SMOLLM2 is not set; `cargo xtask test` fetches the model and sets it");
-        return;
-    };
-    let Some(lines) = printed(Path::new(&path)) else { return };
-    let model = model::open(Path::new(&path)).unwrap();
+    let Some(path) = model_path() else { return };
+    let settings = SETTINGS.map(|setting| setting.map(|n| n.to_string()).join(","));
+    let Some(lines) = printed(&path, &settings) else { return };
+    let model = model::open(&path).unwrap();
     assert_eq!(lines.len(), 1 + SETTINGS.len());
     for (setting, line) in SETTINGS.into_iter().zip(&lines[1..]) {
         let request = request(setting);
@@ -128,4 +136,56 @@ fn what_a_real_engine_takes_for_a_real_model_is_what_was_told_before() {
         let least = if request.flash_attention == FlashAttention::On { 0.85 } else { 0.4 };
         assert!(ratio > least, "{setting:?}: {ratio}");
     }
+}
+
+/// What all weights of a model take on a CPU.
+fn weights(model: &ModelSpec) -> Bytes {
+    let footprint = model.footprint(&request(SETTINGS[0]), Padding::Cpu).expect("a footprint");
+    let layers = footprint.layers.iter().map(|layer| layer.weights_bytes);
+    let ends = [footprint.input_bytes, footprint.head_beside_input_bytes, footprint.each_device_bytes];
+    Bytes::checked_sum(layers.chain(ends)).expect("a sum")
+}
+
+/// Adapters that differ in what rounding adds: halves in blocks of 34 bytes, and a pair for the tied embedding.
+fn adapters() -> [(&'static str, Writer); 2] {
+    let mut blocks = adapter("llama");
+    let mut halves = adapter("llama").pair("token_embd.weight", &[576, 49152], 3, 1);
+    for layer in 0..30 {
+        let matrices =
+            [("attn_q", 576), ("attn_k", 192), ("attn_v", 192), ("attn_output", 576), ("ffn_gate", 1536)];
+        for (name, high) in matrices {
+            let base = format!("blk.{layer}.{name}.weight");
+            halves = halves.pair(&base, &[576, high], 5, 0);
+            blocks = blocks.tensor(&format!("{base}.lora_a"), &[576, 1], 8, 576 / 32 * 34).tensor(
+                &format!("{base}.lora_b"),
+                &[1, high],
+                1,
+                high * 2,
+            );
+        }
+    }
+    [("blocks.gguf", blocks), ("halves.gguf", halves)]
+}
+
+#[test]
+fn what_a_real_engine_takes_for_an_adapter_is_what_was_told_before() {
+    let Some(path) = model_path() else { return };
+    let written = adapters().map(|(name, writer)| {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        writer.write(&path, Data::Whole).unwrap();
+        path
+    });
+    let asked = written.each_ref().map(|path| format!("adapter={}", path.display()));
+    let Some(lines) = printed(&path, &asked) else { return };
+    let model = model::open(&path).unwrap();
+    let mut rounded = 0;
+    for (path, line) in written.iter().zip(&lines[1..]) {
+        let header = model::gguf::read_gguf(path).unwrap();
+        let adapted = model.with_adapter(&header).unwrap();
+        let more = weights(&adapted).saturating_sub(weights(&model));
+        println!("{}: {} MiB, {} bytes told before", path.display(), line[0], more.get());
+        assert_eq!([mib(more)], line[..]);
+        rounded += u32::from(mib(model::adapter_bytes(&header)) != mib(more));
+    }
+    assert!(rounded > 0, "no adapter shows what rounding adds");
 }

@@ -3,6 +3,7 @@
 //! It is no part of the product and is not published; what it writes is plain bytes, told in plain numbers, so that no
 //! reader is tested with its own words.
 
+pub mod adapter;
 #[cfg(unix)]
 pub mod etcd;
 pub mod gguf;

@@ -1,13 +1,15 @@
 //! `plimsoll check --from-flags`.
 
-use plimsoll::Meaning;
+use plimsoll::balance::PlanError;
 use plimsoll::export::PlanFile;
 use plimsoll::export::llama_cpp::parse_flags;
+use plimsoll::{Meaning, MeaningError};
 use serde::Serialize;
 
 use crate::args::{CheckArgs, Cli};
+use crate::beside::Files;
 use crate::failure::{Failure, Outcome};
-use crate::{input, show};
+use crate::{input, refusal, show};
 
 /// A plan file that says whether it fits.
 #[derive(Serialize)]
@@ -24,7 +26,16 @@ pub(super) fn run(args: &CheckArgs, flags: &str, cli: &Cli) -> Outcome {
     let flags = parse_flags(&words).map_err(Failure::input)?;
     let model = input::open_model_telling(&args.file, cli.verbose)?;
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
-    let meaning = plimsoll::meaning(&model, &snapshot, &flags).map_err(Failure::input)?;
+    let files = Files::named(&flags.beside)?;
+    let adapted = files.adapted(&model)?;
+    let model = adapted.model();
+    let meaning = plimsoll::meaning_beside(model, &snapshot, &flags, files.beside(), Some(&adapted));
+    let meaning = meaning.map_err(|error| match error {
+        MeaningError::Plan(error @ PlanError::PartDoesNotFit { .. }) => {
+            refusal::excluded(&error.to_string(), cli.json)
+        }
+        error => Failure::input(error),
+    })?;
     let fits = meaning.short_bytes.is_zero();
     if cli.json {
         let plan = meaning.planned.to_file(None).map_err(Failure::internal)?;
@@ -32,7 +43,7 @@ pub(super) fn run(args: &CheckArgs, flags: &str, cli: &Cli) -> Outcome {
         let stdout = serde_json::to_string_pretty(&record).map_err(Failure::internal)? + "\n";
         return if fits { Ok(stdout) } else { Err(Failure::Refused { stdout, stderr: String::new() }) };
     }
-    let text = show::plan(&meaning.planned, &model, &snapshot, None, cli.verbose);
+    let text = show::plan(&meaning.planned, model, &snapshot, None, cli.verbose);
     if fits { Ok(text) } else { Err(Failure::Refused { stdout: text, stderr: short(&meaning) }) }
 }
 

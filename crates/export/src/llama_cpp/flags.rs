@@ -1,5 +1,6 @@
 //! What a llama.cpp command line asks for.
 
+mod beside;
 mod devices;
 mod error;
 
@@ -10,6 +11,7 @@ use super::replay::Place;
 use super::tensors::TensorRules;
 use super::{CACHE_RAM, MAX_DEVICES};
 
+pub use beside::BesideFlags;
 pub use error::FlagsError;
 
 /// A llama.cpp command line, understood as far as memory depends on it.
@@ -23,6 +25,8 @@ pub struct Flags {
     pub ignored: Vec<String>,
     /// Which tensors it sends to a buffer of its own choice.
     pub tensors: TensorRules,
+    /// What it loads beside its model.
+    pub beside: BesideFlags,
     gpu_layers: i64,
     split: Option<Vec<f32>>,
     devices: Option<Vec<String>>,
@@ -55,6 +59,7 @@ pub fn parse_flags(words: &[String]) -> Result<Flags, FlagsError> {
         cache_ram: CACHE_RAM,
         ignored: Vec::new(),
         tensors: TensorRules::default(),
+        beside: BesideFlags::none(),
         gpu_layers: -1,
         split: None,
         devices: None,
@@ -141,7 +146,7 @@ fn takes_value(flag: &str) -> bool {
         "-ncffn",
         "--n-cpu-ffn",
     ];
-    WITH_VALUE.contains(&flag)
+    WITH_VALUE.contains(&flag) || beside::takes_value(flag)
 }
 
 /// Takes in a flag without a value; false when it is none of those.
@@ -149,6 +154,8 @@ fn switch(flags: &mut Flags, flag: &str, unified: &mut Option<bool>) -> Result<b
     match flag {
         "--kv-unified" | "-kvu" => *unified = Some(true),
         "--no-kv-unified" | "-no-kvu" => *unified = Some(false),
+        "--no-mmproj-offload" => flags.beside.projector_on_host = true,
+        "--mmproj-offload" => flags.beside.projector_on_host = false,
         "--swa-full" => flags.request.full_window = true,
         "-cmoe" | "--cpu-moe" => flags.tensors.add_experts(flag)?,
         "-nkvo" | "--no-kv-offload" => {
@@ -225,7 +232,7 @@ fn valued(
         "-ot" | "--override-tensor" => flags.tensors.add(flag, value)?,
         "-ncmoe" | "--n-cpu-moe" => flags.tensors.add_first_layers(flag, number(value)?, false)?,
         "-ncffn" | "--n-cpu-ffn" => flags.tensors.add_first_layers(flag, number(value)?, true)?,
-        _ => return Ok(false),
+        _ => return beside::valued(flags, flag, value),
     }
     Ok(true)
 }
@@ -295,6 +302,45 @@ mod tests {
     fn what_memory_does_not_depend_on_is_told_and_ignored() {
         let flags = parse("-ngl -1 --host 0.0.0.0 --port 8080 --jinja -t 8 --temp -0.5").unwrap();
         assert_eq!(flags.ignored, ["--host 0.0.0.0", "--port 8080", "--jinja", "-t 8", "--temp -0.5"]);
+    }
+
+    #[test]
+    fn what_is_loaded_beside_a_model_is_read_under_all_its_names() {
+        let short = parse(
+            "--mmproj p.gguf --no-mmproj-offload -md d.gguf -devd CUDA0,CUDA1 -ngld 33 --lora a.gguf,b.gguf \
+             --lora-scaled c.gguf:0.5,d.gguf:-1",
+        )
+        .unwrap();
+        let long = parse(
+            "-mm p.gguf --no-mmproj-offload --spec-draft-model d.gguf --spec-draft-device CUDA0,CUDA1 \
+             --spec-draft-ngl 33 --lora=a.gguf --lora b.gguf --lora-scaled c.gguf:.5 --lora-scaled=d.gguf:-1.0",
+        )
+        .unwrap();
+        assert_eq!(short, long);
+        let beside = &short.beside;
+        assert!(beside.projector_on_host && short.ignored.is_empty());
+        assert_eq!((beside.draft.as_deref(), beside.draft_layers), (Some("d.gguf"), 33));
+        let names = ["a.gguf", "b.gguf", "c.gguf", "d.gguf"].map(str::to_owned);
+        let scales = [None, None, Some(0.5), Some(-1.0)];
+        assert_eq!(beside.adapters, names.into_iter().zip(scales).collect::<Vec<_>>());
+        assert_eq!(beside.left_out([true, false, true]), ["-md d.gguf"]);
+        assert_eq!(
+            beside.left_out([false, true, false]),
+            [
+                "--mmproj p.gguf",
+                "--lora a.gguf",
+                "--lora b.gguf",
+                "--lora-scaled c.gguf:0.5",
+                "--lora-scaled d.gguf:-1"
+            ]
+        );
+        let none = parse("-ngl 3").unwrap().beside;
+        assert!(none.is_empty());
+        assert_eq!(none.draft_layers, -1);
+        for wrong in ["--lora-scaled a.gguf", "--lora-scaled a.gguf:much", "--lora-scaled C:a.gguf:1"] {
+            assert!(parse(wrong).unwrap_err().to_string().ends_with("it takes FILE:SCALE"), "{wrong}");
+        }
+        assert_eq!(parse("--lora").unwrap_err().to_string(), "the flag --lora has no value");
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod tensors;
 
 pub use charges::{Blocks, CACHE_RAM, ComputeFacts, most_above, rules};
 pub use command::{Command, ExportError, LaunchLine, ModelFacts, command};
-pub use flags::{Assignment, Flags, FlagsError, parse_flags};
+pub use flags::{Assignment, BesideFlags, Flags, FlagsError, parse_flags};
 pub use older::{VERSION as OLDER_VERSION, assign as older_assign, command as older_command};
 pub use overrides::{is_dense_tensor, is_expert_tensor};
 pub use replay::{Place, assign};

@@ -133,6 +133,11 @@ pub enum ModelWarning {
         /// Their bytes.
         bytes: Bytes,
     },
+    /// Norms of an adapter, which the engine leaves in its file.
+    AdapterNorms {
+        /// How many.
+        count: usize,
+    },
     /// What the reader of the files had to say.
     Reader {
         /// Its words.
@@ -160,6 +165,10 @@ impl std::fmt::Display for ModelWarning {
                     f,
                     "tensors of no known part count with the input: {count} with {size}, the first is '{tensor}'"
                 )
+            }
+            Self::AdapterNorms { count } => {
+                let norms = if *count == 1 { "norm" } else { "norms" };
+                write!(f, "the engine does not load the {count} {norms} of the adapter")
             }
             Self::Reader { text } => f.write_str(text),
         }

@@ -42,11 +42,12 @@ impl ModelSpec {
         (self.input.iter().map(|weight| &*weight.name), self.head.iter().map(|weight| &*weight.name))
     }
 
-    /// What the largest of the layers' tensors takes whose name is picked; zero where none is.
+    /// What the largest of the layers' tensors takes whose name is picked, without what adapters hold beside it; zero where
+    /// none is.
     pub fn largest_tensor(&self, padding: Padding, pick: impl Fn(&str) -> bool) -> Bytes {
         let blocks = self.blocks[..self.layer_count()].iter();
         let picked = blocks.flat_map(|block| &block.weights).filter(|weight| pick(&weight.name));
-        picked.map(|weight| weight.padded(padding)).max().unwrap_or(Bytes::ZERO)
+        picked.map(|weight| weight.padded_alone(padding)).max().unwrap_or(Bytes::ZERO)
     }
 
     /// Whether some layer has a tensor whose name is picked.

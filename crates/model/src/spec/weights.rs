@@ -93,6 +93,10 @@ pub(crate) struct Weight {
     row_rest: Bytes,
     /// Whether it is one tensor that a buffer aligns; a list of layers tells whole layers.
     aligned: bool,
+    /// Its sides, the contiguous one first; zero beyond its last.
+    pub(crate) sides: [u64; 4],
+    /// What adapters hold beside it, in the same buffer.
+    pub(crate) pairs: Vec<Weight>,
 }
 
 impl Weight {
@@ -100,6 +104,10 @@ impl Weight {
         let width = tensor.dims.first().copied().unwrap_or(1).max(1);
         let rows = (tensor.elements() / width).max(1);
         let row_bytes = Bytes::new(tensor.bytes.get() / rows);
+        let mut sides = [0; 4];
+        for (side, &dim) in sides.iter_mut().zip(&tensor.dims) {
+            *side = dim;
+        }
         Self {
             name: tensor.name.as_str().into(),
             class,
@@ -107,6 +115,8 @@ impl Weight {
             elements: tensor.elements(),
             row_rest: row_rest(width, row_bytes, is_quantised(tensor.kind)),
             aligned: true,
+            sides,
+            pairs: Vec::new(),
         }
     }
 
@@ -114,12 +124,35 @@ impl Weight {
     #[cfg(feature = "list")]
     pub(crate) fn told(name: String, bytes: Bytes, elements: u64) -> Self {
         let class = TensorClass::Other;
-        Self { name: name.into(), class, bytes, elements, row_rest: Bytes::ZERO, aligned: false }
+        Self {
+            name: name.into(),
+            class,
+            bytes,
+            elements,
+            row_rest: Bytes::ZERO,
+            aligned: false,
+            sides: [0; 4],
+            pairs: Vec::new(),
+        }
     }
 
-    /// What it takes in a device's buffer.
+    /// What it takes in a device's buffer with all that adapters hold beside it.
     pub(crate) fn padded(&self, padding: Padding) -> Bytes {
+        let pairs = self.pairs.iter().map(|half| half.padded_alone(padding));
+        Bytes::saturating_sum(pairs.chain([self.padded_alone(padding)]))
+    }
+
+    /// What it takes in a device's buffer by itself.
+    pub(crate) fn padded_alone(&self, padding: Padding) -> Bytes {
         if self.aligned { padding.tensor(self.bytes, self.row_rest) } else { self.bytes }
+    }
+}
+
+impl Weight {
+    /// Its sides, the contiguous one first.
+    pub(crate) fn dims(&self) -> &[u64] {
+        let count = self.sides.iter().take_while(|side| **side > 0).count();
+        &self.sides[..count]
     }
 }
 

@@ -1,5 +1,6 @@
 //! What models take, against measurements, published totals and situations with known answers.
 
+mod adapters;
 mod caches;
 #[cfg(feature = "safetensors")]
 mod checkpoints;

@@ -1,10 +1,10 @@
 """What llama.cpp takes for a model, as plain lines to compare with.
 
-engine.py MODEL SETTING ..
+engine.py MODEL [adapter=FILE] SETTING ..
 
 A setting is `cells,sequences,unified,micro-batch,key type,value type,flash attention`, all of them numbers as the library
 knows them. The first line is the model's buffer; then comes one line for each setting: the buffers of the cache, of the
-computation and of the output. All are in MiB with the digits that the library prints. Without the package the only line is
+computation and of the output. An adapter gets a line of its own, the buffers of what it holds. All are in MiB with the digits that the library prints. Without the package the only line is
 `absent`.
 """
 
@@ -37,6 +37,12 @@ def main(path, settings):
     model = llama.LlamaModel(path, params)
     print("model", size("".join(LOG), "model"))
     for setting in settings:
+        if setting.startswith("adapter="):
+            LOG.clear()
+            adapter = model.lora_adapter_init(setting.removeprefix("adapter="))
+            print("adapter", size("".join(LOG), "LoRA"))
+            del adapter
+            continue
         numbers = [int(n) for n in setting.split(",")]
         params = llama.LlamaContextParams()
         params.n_ctx, params.n_seq_max, params.kv_unified, params.n_ubatch = (

@@ -74,12 +74,25 @@ impl Flags {
 
     /// The devices in the order in which `-ts` counts them: as `--device` says, else those of rpc servers first.
     fn engine_devices(&self, snapshot: &ClusterSnapshot, main: &Node) -> Result<Vec<DeviceRef>, FlagsError> {
+        match &self.devices {
+            Some(names) => self.devices_named("--device", names, snapshot, main),
+            None => {
+                let remote = self.remote_devices(snapshot)?;
+                Ok(remote.into_iter().chain(local_devices(main)).collect())
+            }
+        }
+    }
+
+    /// The devices of a list of names, in its order; nothing for `none`.
+    pub(super) fn devices_named(
+        &self,
+        flag: &'static str,
+        names: &[String],
+        snapshot: &ClusterSnapshot,
+        main: &Node,
+    ) -> Result<Vec<DeviceRef>, FlagsError> {
         let remote = self.remote_devices(snapshot)?;
-        let local: Vec<DeviceRef> =
-            main.devices.iter().filter(|d| !is_cpu(d)).map(|d| named(&main.id, d)).collect();
-        let Some(names) = &self.devices else {
-            return Ok(remote.into_iter().chain(local).collect());
-        };
+        let local = local_devices(main);
         if names.len() == 1 && names[0] == "none" {
             return Ok(Vec::new());
         }
@@ -93,7 +106,7 @@ impl Flags {
                 let remote = (0..remote.len()).map(|n| format!("RPC{n}"));
                 let seen: Vec<String> = local.iter().map(|d| d.device.to_string()).chain(remote).collect();
                 let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
-                FlagsError::UnknownDevice { name: name.clone(), seen }
+                FlagsError::UnknownDevice { flag, name: name.clone(), seen }
             })
         };
         names.iter().map(by_name).collect()
@@ -114,6 +127,10 @@ impl Flags {
         let node = node.ok_or_else(|| FlagsError::UnknownServer { address: address.to_owned() })?;
         Ok(node.devices.iter().filter(|d| !d.is_host()).map(|d| named(&node.id, d)).collect())
     }
+}
+
+fn local_devices(main: &Node) -> Vec<DeviceRef> {
+    main.devices.iter().filter(|device| !is_cpu(device)).map(|device| named(&main.id, device)).collect()
 }
 
 fn is_cpu(device: &Device) -> bool {

@@ -53,8 +53,10 @@ pub enum FlagsError {
         known: String,
     },
     /// A device that is not there.
-    #[error("--device names '{name}'; the engine sees {seen}")]
+    #[error("{flag} names '{name}'; the engine sees {seen}")]
     UnknownDevice {
+        /// The flag.
+        flag: &'static str,
         /// The name.
         name: String,
         /// The names that exist.
