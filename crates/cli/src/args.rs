@@ -355,6 +355,8 @@ pub(crate) struct CheckArgs {
     pub(crate) model: Option<PathBuf>,
 
     /// Say where these llama.cpp flags put the model, and whether that fits ("-ngl 33 -ts 16,17 -c 8192").
+    ///
+    /// Whole lines may be pasted, those of rpc servers before the engine's: they say which devices RPC0, RPC1 and so on are.
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     pub(crate) from_flags: Option<String>,
 }

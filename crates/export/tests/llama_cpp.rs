@@ -237,9 +237,9 @@ fn a_line_names_devices_servers_and_everything_the_bytes_depend_on() {
         &request,
         &ModelFacts { cache_ram: Some(Bytes::ZERO), ..facts("my models/it's.gguf", 1) },
         expect![[r#"
-            b: ggml-rpc-server -H 10.0.0.7 -p 50052 --device CUDA2,CUDA0 -c
+            b: ggml-rpc-server -H 10.0.0.7 -p 50052 --device CUDA0,CUDA2 -c
             c: ggml-rpc-server -H 0.0.0.0 -p 50053 --device CPU -c
-            a: llama-server -m "my models/it's.gguf" -c 8192 -np 4 -b 2048 -ub 512 -fa on -ctk q8_0 -ctv q4_0 --fit off --cache-ram 0 --rpc 10.0.0.7:50052,lab-c.lan:50053 --device CUDA1,RPC0,RPC2,RPC1 -ngl 82 -ts 30,20,10,22 --kv-unified --swa-full
+            a: llama-server -m "my models/it's.gguf" -c 8192 -np 4 -b 2048 -ub 512 -fa on -ctk q8_0 -ctv q4_0 --fit off --cache-ram 0 --rpc 10.0.0.7:50052,lab-c.lan:50053 --device CUDA1,RPC1,RPC2,RPC0 -ngl 82 -ts 30,20,10,22 --kv-unified --swa-full
             note: an rpc server asks nobody for a password: run it only on a network you trust
             note: the server on c listens on every address it has
         "#]],

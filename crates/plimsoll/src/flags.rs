@@ -134,6 +134,12 @@ pub fn meaning_beside(
     warnings.extend(job.warnings(None));
     warnings.extend(sent.warning());
     warnings.extend(beside::warnings(flags, &job.beside, adapted.is_some()));
+    warnings.extend(flags.unsaid_servers(snapshot).into_iter().map(|address| {
+        format!(
+            "the server at {address} is taken to show every device of its machine in the cluster's order; with its own line \
+             before these flags it is read there"
+        )
+    }));
     let ignored = flags.ignored.iter().map(|flag| format!("not looked at: {flag}"));
     warnings.extend(ignored);
     let choice = if flags.request.context.is_some() { ContextChoice::Asked } else { ContextChoice::Trained };

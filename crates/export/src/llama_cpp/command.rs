@@ -288,6 +288,9 @@ fn remote_servers<'a>(
     let mut remote_names: BTreeMap<(&NodeId, &DeviceId), String> = BTreeMap::new();
     for (node, devices) in by_node {
         let Some(found) = snapshot.node(node) else { continue };
+        // As the node lists them: whoever reads the engine's line alone then counts them the same.
+        let mut devices = devices;
+        devices.sort_by_key(|id| found.devices.iter().position(|device| device.id == **id));
         let address = found.rpc.as_deref().ok_or_else(|| ExportError::NoAddress { node: node.clone() })?;
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         for device in &devices {

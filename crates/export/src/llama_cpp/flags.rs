@@ -3,6 +3,9 @@
 mod beside;
 mod devices;
 mod error;
+mod servers;
+
+use std::collections::BTreeMap;
 
 use plimsoll_model::{CacheType, ContextLength, EngineProfile, FlashAttention, Request};
 use plimsoll_units::{Bytes, DeviceRef};
@@ -31,6 +34,8 @@ pub struct Flags {
     split: Option<Vec<f32>>,
     devices: Option<Vec<String>>,
     servers: Vec<String>,
+    /// What each server shows whose line was given; `None` stands for everything.
+    shown: BTreeMap<String, Option<Vec<String>>>,
     only_main_gpu: bool,
     main_gpu: usize,
     fit: bool,
@@ -45,7 +50,8 @@ pub struct Assignment {
     pub places: Vec<Place>,
 }
 
-/// Reads the words of a command line; the program's name may come first.
+/// Reads the words of a command line; the program's name may come first, and before it the lines of rpc servers, which say
+/// which devices `RPC0`, `RPC1` and so on are.
 ///
 /// # Errors
 ///
@@ -64,14 +70,14 @@ pub fn parse_flags(words: &[String]) -> Result<Flags, FlagsError> {
         split: None,
         devices: None,
         servers: Vec::new(),
+        shown: BTreeMap::new(),
         only_main_gpu: false,
         main_gpu: 0,
         fit: true,
     };
-    let mut rest = words.iter().peekable();
-    if rest.peek().is_some_and(|word| !word.starts_with('-')) {
-        rest.next();
-    }
+    let (servers, words) = servers::taken_out(words)?;
+    // Everything before the first flag is the program, and perhaps where to type it.
+    let mut rest = words.iter().skip_while(|word| !word.starts_with('-')).peekable();
     let mut unified = None;
     while let Some(word) = rest.next() {
         let (flag, inline) = match word.split_once('=') {
@@ -94,6 +100,7 @@ pub fn parse_flags(words: &[String]) -> Result<Flags, FlagsError> {
         }
     }
     flags.request.unified_kv = unified.unwrap_or(flags.request.unified_kv);
+    flags.show(servers);
     Ok(flags)
 }
 

@@ -112,20 +112,13 @@ impl Flags {
         names.iter().map(by_name).collect()
     }
 
-    /// Every device of every server, in the order of `--rpc`: a server shows what its node lists.
+    /// Every device of every server, in the order of `--rpc`.
     fn remote_devices(&self, snapshot: &ClusterSnapshot) -> Result<Vec<DeviceRef>, FlagsError> {
         let mut devices = Vec::new();
         for address in &self.servers {
             devices.extend(self.devices_of(address, snapshot)?);
         }
         Ok(devices)
-    }
-
-    /// The devices of one server.
-    fn devices_of(&self, address: &str, snapshot: &ClusterSnapshot) -> Result<Vec<DeviceRef>, FlagsError> {
-        let node = snapshot.nodes.iter().find(|node| node.rpc.as_deref() == Some(address));
-        let node = node.ok_or_else(|| FlagsError::UnknownServer { address: address.to_owned() })?;
-        Ok(node.devices.iter().filter(|d| !d.is_host()).map(|d| named(&node.id, d)).collect())
     }
 }
 
@@ -137,7 +130,7 @@ fn is_cpu(device: &Device) -> bool {
     device.backend == GpuBackend::Cpu
 }
 
-fn named(node: &NodeId, device: &Device) -> DeviceRef {
+pub(super) fn named(node: &NodeId, device: &Device) -> DeviceRef {
     DeviceRef { node: node.clone(), device: device.id.clone() }
 }
 
