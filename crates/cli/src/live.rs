@@ -1,6 +1,8 @@
 //! Clusters that are kept in etcd: `--cluster etcd://…`, and `plimsoll node`.
 
 pub(crate) mod args;
+#[cfg(all(feature = "agent", feature = "etcd"))]
+mod join;
 #[cfg(feature = "etcd")]
 mod node;
 #[cfg(feature = "etcd")]
@@ -8,11 +10,15 @@ mod open;
 
 use std::path::Path;
 
+#[cfg(all(feature = "agent", feature = "etcd"))]
+pub(crate) use join::join;
 #[cfg(feature = "etcd")]
 pub(crate) use node::node;
 #[cfg(feature = "etcd")]
 pub(crate) use open::{Lease, ledger, snapshot};
 
+#[cfg(all(feature = "agent", not(feature = "etcd")))]
+pub(crate) use without::join;
 #[cfg(not(feature = "etcd"))]
 pub(crate) use without::{Lease, ledger, node, snapshot};
 
@@ -57,6 +63,15 @@ mod without {
     }
 
     pub(crate) fn ledger(_url: &str, _owners: &Arc<ProcOwners>) -> Result<(Box<dyn Store>, Lease), Failure> {
+        Err(without())
+    }
+
+    #[cfg(feature = "agent")]
+    pub(crate) fn join(
+        _url: &str,
+        _args: &crate::agent::args::AgentArgs,
+        _described: Option<plimsoll::cluster::Node>,
+    ) -> Result<(plimsoll::units::NodeId, plimsoll_agent::Source, Arc<dyn Store>), Failure> {
         Err(without())
     }
 

@@ -89,6 +89,20 @@ impl Session {
         self.lost.borrow().clone()
     }
 
+    /// Ends it now, and waits until that is so, a second at most; where nobody answers it ends by itself.
+    pub(crate) fn end(&self) {
+        self.shared.bridge.wait(self.revoke());
+    }
+
+    fn revoke(&self) -> impl Future<Output = ()> + Send + 'static {
+        let lease = self.lease;
+        let connection = Arc::clone(&self.shared.connection);
+        async move {
+            let ended = connection.attempt(|mut client| async move { client.lease_revoke(lease).await });
+            drop(timeout(Duration::from_secs(1), ended).await);
+        }
+    }
+
     /// Waits until it no longer counts, at most this long.
     pub fn wait_lost(&self, at_most: Duration) -> Option<Lost> {
         let lost = self.lost.clone();
@@ -107,13 +121,7 @@ impl Drop for Session {
         if self.lost().is_some() {
             return;
         }
-        // Where nobody answers it ends by itself.
-        let lease = self.lease;
-        let connection = Arc::clone(&self.shared.connection);
-        let revoke = async move {
-            let ended = connection.attempt(|mut client| async move { client.lease_revoke(lease).await });
-            drop(timeout(Duration::from_secs(1), ended).await);
-        };
+        let revoke = self.revoke();
         if tokio::runtime::Handle::try_current().is_ok() {
             // On a runtime nobody may wait.
             self.shared.bridge.handle().spawn(revoke);

@@ -48,8 +48,10 @@ pub(crate) struct DrainArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
+/// How a machine is known in a cluster.
 #[derive(Debug, Args)]
-pub(crate) struct JoinArgs {
+#[command(next_help_heading = "Joining")]
+pub(crate) struct PlaceArgs {
     /// What this machine is called there; default: its host name.
     #[arg(long, value_name = "NODE")]
     pub(crate) name: Option<NodeId>,
@@ -65,6 +67,12 @@ pub(crate) struct JoinArgs {
     /// It runs the engine.
     #[arg(long)]
     pub(crate) main: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
 
     /// How often to say what is free (5s, 1m).
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]

@@ -15,6 +15,11 @@ const USER: &str = "PLIMSOLL_ETCD_USER";
 
 /// Opens the cluster of this address.
 pub(super) fn open(url: &str) -> Result<Live, Failure> {
+    open_with(url, "--cluster", Options::default())
+}
+
+/// The same with other options, for the address that was typed after this flag.
+pub(super) fn open_with(url: &str, flag: &str, options: Options) -> Result<Live, Failure> {
     let credentials = match std::env::var(USER) {
         Ok(told) => match told.split_once(':') {
             Some((user, password)) if !user.is_empty() => Some(Credentials::new(user, password)),
@@ -22,8 +27,8 @@ pub(super) fn open(url: &str) -> Result<Live, Failure> {
         },
         Err(_) => None,
     };
-    Live::open(url, Options { credentials, ..Options::default() }).map_err(|error| match error {
-        LiveError::Url(error) => Failure::Input(format!("--cluster: {error}")),
+    Live::open(url, Options { credentials, ..options }).map_err(|error| match error {
+        LiveError::Url(error) => Failure::Input(format!("{flag}: {error}")),
         error => Failure::input(error),
     })
 }

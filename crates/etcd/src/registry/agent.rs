@@ -30,6 +30,8 @@ pub enum AgentState {
     Registered,
     /// Its lease was lost, and it tries to come back; what it met last.
     Lost(String),
+    /// It was taken out.
+    Left,
 }
 
 /// What keeps one machine registered, until it is dropped.
@@ -38,7 +40,8 @@ pub enum AgentState {
 pub struct Agent {
     held: Arc<Mutex<Held>>,
     shared: Arc<Shared>,
-    _task: OwnedTask,
+    // Taken when it leaves.
+    task: Mutex<Option<OwnedTask>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,7 @@ impl Agent {
     pub(super) fn begin(shared: &Arc<Shared>, resources: NodeResources) -> Result<Self, JoinError> {
         let on_runtime = Arc::clone(shared);
         let (held, task) = shared.run(|_| async move { Ok(begin(on_runtime, resources).await) })??;
-        Ok(Self { held, shared: Arc::clone(shared), _task: task })
+        Ok(Self { held, shared: Arc::clone(shared), task: Mutex::new(Some(task)) })
     }
 
     /// The machine.
@@ -120,6 +123,20 @@ impl Agent {
         match committed {
             Committed::Yes { .. } => Ok(true),
             Committed::Outrun => Ok(false),
+        }
+    }
+
+    /// Takes the machine out, and waits until that is so, a second at most; where nobody answers its lease ends by itself.
+    pub fn leave(&self) {
+        // Nobody registers it again.
+        drop(self.task.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let session = {
+            let mut held = lock(&self.held);
+            held.state = AgentState::Left;
+            held.session.take()
+        };
+        if let Some(session) = session {
+            session.end();
         }
     }
 
