@@ -203,7 +203,7 @@ mod tests {
         let cli = Cli::command();
         let plan = cli.find_subcommand("plan").unwrap();
         // The agent has its own cluster, and writes no files for whoever asks.
-        let not_asked = ["cluster", "out", "svg", "json", "verbose", "help"];
+        let not_asked = ["apply", "cluster", "out", "svg", "json", "verbose", "help"];
         let flags = plan.get_arguments().filter_map(|argument| argument.get_long());
         let flags = flags.filter(|flag| !not_asked.contains(flag)).map(|flag| flag.replace('-', "_"));
         let expected: BTreeSet<String> = flags.chain(["model", "list"].map(str::to_owned)).collect();

@@ -61,6 +61,7 @@ pub(crate) fn node(args: &NodeArgs, cli: &Cli) -> Outcome {
         }
         NodeCommand::Drain(args) => drain(args, true, cli),
         NodeCommand::Undrain(args) => drain(args, false, cli),
+        NodeCommand::Plan(args) => super::force::run(args, cli),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::etcd::{Credentials, EtcdLedger, Options, Session};
-use plimsoll::live::{Live, LiveError};
+use plimsoll::live::{Live, LiveError, Seen};
 use plimsoll::residency::{Book, Owners, ProcOwners, ProcessId, Standing, Store, StoreError, Timestamp};
 
 use crate::failure::Failure;
@@ -33,15 +33,22 @@ pub(super) fn open_with(url: &str, flag: &str, options: Options) -> Result<Live,
     })
 }
 
-/// The machines of a cluster, less what is booked.
-pub(crate) fn snapshot(url: &Path) -> Result<ClusterSnapshot, Failure> {
-    let seen = open(url.to_str().unwrap_or_default())?.seen().map_err(Failure::input)?;
+/// A cluster at this moment; what stands there and cannot be used is said.
+pub(super) fn seen(live: &Live) -> Result<Seen, Failure> {
+    let seen = live.seen().map_err(Failure::input)?;
     for problem in &seen.problems {
         crate::complain(&format!("note: {problem}"));
     }
+    Ok(seen)
+}
+
+/// The machines of a cluster, less what is booked.
+pub(crate) fn snapshot(url: &Path) -> Result<ClusterSnapshot, Failure> {
+    let seen = seen(&open(url.to_str().unwrap_or_default())?)?;
     if seen.snapshot.nodes.is_empty() {
         return Err(Failure::Input(
-            "nobody is in the cluster; run `plimsoll node join` on its machines".to_owned(),
+            "nobody is in the cluster; run `plimsoll agent --join` or `plimsoll node join` on its machines"
+                .to_owned(),
         ));
     }
     Ok(seen.snapshot)
