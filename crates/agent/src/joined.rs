@@ -47,6 +47,8 @@ pub(crate) struct Joined {
     told: Mutex<Node>,
     /// For what ends by itself. A ledger makes one change at a time, and nobody is to wait for these.
     sweeper: EtcdLedger,
+    /// Whether what is described was said to be free, on the present lease.
+    reported: AtomicBool,
     ledger_changed: AtomicBool,
     plan_changed: AtomicBool,
     looks: Mutex<Looks>,
@@ -96,6 +98,7 @@ impl Joined {
             id: id.clone(),
             told: Mutex::new(machine),
             sweeper,
+            reported: AtomicBool::new(false),
             ledger_changed: AtomicBool::new(false),
             plan_changed: AtomicBool::new(true),
             looks: Mutex::new(looks),
@@ -275,8 +278,10 @@ impl Joining {
         let found = || stack.cluster().snapshot().node(id).cloned();
         let mut node = self.described.clone().or_else(found)?;
         node.id = id.clone();
-        node.main = self.main;
-        node.rpc.clone_from(&self.rpc);
+        // What is found knows of neither; what is described may.
+        let known = self.described.is_some();
+        node.main = self.main || known && node.main;
+        node.rpc = self.rpc.clone().or(node.rpc.filter(|_| known));
         Some(node)
     }
 }

@@ -2,7 +2,6 @@
 
 #![cfg(all(target_os = "linux", feature = "agent", feature = "etcd"))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
-#![expect(clippy::print_stderr, reason = "what was measured is said")]
 #![expect(clippy::disallowed_methods, reason = "real time passes here")]
 
 use std::io::{BufRead, BufReader, Read, Write};

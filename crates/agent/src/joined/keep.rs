@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use plimsoll::cluster::Node;
-use plimsoll::etcd::{AgentState, RegistryEvent};
+use plimsoll::etcd::{AgentState, RegistryEvent, ledger_pool};
 use plimsoll::live::resources;
 use plimsoll::residency::Store as _;
 use plimsoll::units::{Bytes, PoolId};
@@ -115,6 +115,7 @@ impl Joined {
                 app.note_membership(&format!("'{}' is not registered: {why}", self.id));
             }
             (AgentState::Lost(_), AgentState::Registered) => {
+                self.reported.store(false, Ordering::SeqCst);
                 tracing::info!("registered again");
                 app.note_membership(&format!("'{}' is registered again", self.id));
             }
@@ -136,9 +137,11 @@ impl Joined {
     /// Says what is free on the machine, and what it is where that has changed. Blocks.
     fn report(&self, app: &App) {
         let Some(machine) = self.joining.machine(&self.id, &app.stack) else { return };
-        // What is described is not measured.
-        if self.joining.described.is_some() || self.member.silent().is_some() {
+        if self.member.silent().is_some() {
             return;
+        }
+        if self.joining.described.is_some() {
+            return self.report_described(&machine);
         }
         let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !same_machine(&told, &machine) {
@@ -157,6 +160,28 @@ impl Joined {
             pools.filter_map(|pool| Some((pool.id.clone(), pool.free?))).collect();
         if let Err(error) = self.member.report(&free, clock::now()) {
             tracing::debug!("{error}");
+        }
+    }
+}
+
+impl Joined {
+    /// What is described is not measured: what is said to be free of it is told once for each lease, less what is booked by
+    /// then, which counts as loaded.
+    fn report_described(&self, machine: &Node) {
+        if self.reported.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let book = self.book();
+        let booked = |pool: &PoolId| {
+            let id = ledger_pool(self.id.as_str(), pool.as_str()).ok()?;
+            Some(book.pool(id.as_str())?.used)
+        };
+        let free = machine.pools.iter().filter_map(|pool| {
+            Some((pool.id.clone(), pool.free?.saturating_sub(booked(&pool.id).unwrap_or(Bytes::ZERO))))
+        });
+        if let Err(error) = self.member.report(&free.collect::<Vec<_>>(), clock::now()) {
+            tracing::debug!("{error}");
+            self.reported.store(false, Ordering::SeqCst);
         }
     }
 }

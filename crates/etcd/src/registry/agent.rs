@@ -128,22 +128,33 @@ impl Agent {
 
     /// Takes the machine out, and waits until that is so, a second at most; where nobody answers its lease ends by itself.
     pub fn leave(&self) {
-        // Nobody registers it again.
-        drop(self.task.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let session = {
-            let mut held = lock(&self.held);
-            held.state = AgentState::Left;
-            held.session.take()
-        };
-        if let Some(session) = session {
+        if let Some(session) = self.part() {
             session.end();
         }
+    }
+
+    /// Nobody registers it again. What ends its lease.
+    fn part(&self) -> Option<Arc<Session>> {
+        drop(self.task.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut held = lock(&self.held);
+        held.state = AgentState::Left;
+        held.session.take()
     }
 
     fn lease(&self, what: &'static str) -> Result<i64, EtcdError> {
         let held = lock(&self.held);
         let alive = held.session.as_ref().filter(|session| session.lost().is_none());
         alive.map(|session| session.lease()).ok_or(EtcdError::LeaseOver { what })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let Some(session) = self.part() else { return };
+        // What keeps it registered may still hold its lease for a moment. On a runtime nobody may wait.
+        if tokio::runtime::Handle::try_current().is_err() {
+            session.end();
+        }
     }
 }
 
