@@ -52,6 +52,8 @@ pub(crate) struct Joined {
     ledger_changed: AtomicBool,
     plan_changed: AtomicBool,
     looks: Mutex<Looks>,
+    // Held from when the plan in force is read until that is taken over: an older one never comes last.
+    taking: Mutex<()>,
 }
 
 /// What was looked at when.
@@ -102,6 +104,7 @@ impl Joined {
             ledger_changed: AtomicBool::new(false),
             plan_changed: AtomicBool::new(true),
             looks: Mutex::new(looks),
+            taking: Mutex::default(),
         }))
     }
 
@@ -224,6 +227,7 @@ impl Joined {
 
     /// Reads which plan is in force, and tells it where it is another one. Blocks.
     fn take_plan(&self, app: &App) {
+        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         // Before it is read: what changes meanwhile is read again.
         self.plan_changed.store(false, Ordering::SeqCst);
         let read = match self.member.read_plan() {

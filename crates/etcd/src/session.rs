@@ -71,9 +71,9 @@ impl Session {
         Ok(Self { shared, lease, lasts, lost, keeper: Some(keeper), ended: AtomicBool::new(false) })
     }
 
-    /// Waits until it no longer counts.
-    pub(crate) async fn until_lost(&self) -> Option<Lost> {
-        until_lost(self.lost.clone()).await
+    /// Waits until it no longer counts, without keeping it.
+    pub(crate) fn until_lost(&self) -> impl Future<Output = Option<Lost>> + use<> {
+        until_lost(self.lost.clone())
     }
 
     /// The lease, as etcd numbers it.

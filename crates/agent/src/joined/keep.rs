@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use plimsoll::cluster::Node;
+use plimsoll::cluster::{Node, NodeStatus};
 use plimsoll::etcd::{AgentState, RegistryEvent, ledger_pool};
 use plimsoll::live::resources;
 use plimsoll::residency::Store as _;
@@ -168,7 +168,10 @@ impl Joined {
     /// What is described is not measured: what is said to be free of it is told once for each lease, less what is booked by
     /// then, which counts as loaded.
     fn report_described(&self, machine: &Node) {
-        if self.reported.swap(true, Ordering::SeqCst) {
+        let stands =
+            self.state().snapshot().node(&self.id).is_some_and(|node| node.status == NodeStatus::Active);
+        // Somebody may have taken its place and left.
+        if self.reported.swap(true, Ordering::SeqCst) && stands {
             return;
         }
         let book = self.book();

@@ -149,12 +149,10 @@ impl Agent {
 }
 
 impl Drop for Agent {
+    /// The machine is gone when this returns, unless a runtime calls or nobody answers.
     fn drop(&mut self) {
-        let Some(session) = self.part() else { return };
-        // What keeps it registered may still hold its lease for a moment. On a runtime nobody may wait.
-        if tokio::runtime::Handle::try_current().is_err() {
-            session.end();
-        }
+        // What keeps it registered may still hold the rest for a moment.
+        drop(self.part());
     }
 }
 
@@ -183,9 +181,9 @@ async fn registered(shared: &Arc<Shared>, resources: &NodeResources) -> Result<A
 /// Registers the machine again whenever its lease is lost.
 async fn stay(shared: &Arc<Shared>, held: &Mutex<Held>) {
     loop {
-        let session = lock(held).session.clone();
-        if let Some(session) = session {
-            let why = session.until_lost().await;
+        let lost = lock(held).session.as_deref().map(Session::until_lost);
+        if let Some(lost) = lost {
+            let why = lost.await;
             let told = why.map_or_else(|| "its lease is no longer renewed".to_owned(), |why| why.to_string());
             let mut held = lock(held);
             (held.session, held.state) = (None, AgentState::Lost(told));
