@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plimsoll::cluster::{ClusterSnapshot, ClusterState};
 use plimsoll::export::PlanFile;
-use plimsoll::residency::{Book, StoreError};
+use plimsoll::residency::{Book, Store, StoreError};
 use plimsoll::units::{Bytes, NodeId};
 use plimsoll::watcher::OwnedTask;
 use plimsoll::{Stack, Standing};
@@ -32,6 +32,10 @@ impl Joined {
     }
 
     pub(crate) fn state(&self) -> &Arc<ClusterState> {
+        match *self {}
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
         match *self {}
     }
 

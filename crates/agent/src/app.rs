@@ -39,7 +39,7 @@ pub struct Setup {
     pub watcher: SystemProfileWatcher,
     /// What is free on it.
     pub free: FreeProbe,
-    /// Who holds what on it.
+    /// Who holds what on it; a cluster that is joined brings its own instead.
     pub ledger: Arc<dyn Store>,
     /// What budgets that follow the machine leave free of every pool.
     pub kept_free: Bytes,
@@ -182,7 +182,6 @@ impl App {
             streams: Arc::new(Semaphore::new(limits.streams)),
             moment: watch::Sender::new(Seen { version: 0, generation: 0 }),
             changes: Semaphore::new(1),
-            joined,
             booked: Mutex::default(),
             in_force: Mutex::default(),
             measured: Mutex::default(),
@@ -190,7 +189,8 @@ impl App {
             port: bound.port(),
             node: id,
             token: config.token,
-            store: ledger,
+            store: joined.as_ref().map_or(ledger, Joined::store),
+            joined,
             source,
             cluster,
             watcher,

@@ -10,7 +10,7 @@ use plimsoll::cluster::{ClusterSnapshot, ClusterState, Node};
 use plimsoll::etcd::{AgentState, EtcdError, EtcdLedger, JoinError, PlanError};
 use plimsoll::export::PlanFile;
 use plimsoll::live::{EnterError, Live, LiveError, Member, resources};
-use plimsoll::residency::{Book, NoOwners, StoreError};
+use plimsoll::residency::{Book, NoOwners, Store, StoreError};
 use plimsoll::units::{Bytes, Generation, NodeId};
 use plimsoll::{Planned, Stack, Standing, holding};
 
@@ -111,6 +111,11 @@ impl Joined {
     /// The machines as they live.
     pub(crate) fn state(&self) -> &Arc<ClusterState> {
         self.member.state()
+    }
+
+    /// The ledger of all machines. What it books is nobody's: the end of the agent does not end it.
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.member.live().ledger(None, NoOwners))
     }
 
     /// The machines as planners read them, and a number that moves whenever anything in that does.

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll::cluster::{self, Node};
-use plimsoll::residency::{ProcOwners, Store};
+use plimsoll::residency::{ProcOwners, ResidencyLedger, Store};
 use plimsoll::units::NodeId;
 use plimsoll::watcher::SystemProfileWatcher;
 use plimsoll_agent::{Agent, Config, Limits, Setup, Source, StartError, Token};
@@ -69,7 +69,8 @@ struct Place {
 /// Opens what was named. Blocks.
 fn place(args: &AgentArgs) -> Result<Place, Failure> {
     if let Some(url) = &args.join {
-        let (id, source, ledger) = live::join(url, args, described(args)?)?;
+        let (id, source) = live::join(url, args, described(args)?)?;
+        let ledger = Arc::new(ResidencyLedger::with_pools([]));
         return Ok(Place { id, source, ledger, owners: Arc::new(ProcOwners::new()) });
     }
     let joins = [

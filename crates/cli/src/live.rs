@@ -112,7 +112,7 @@ mod without {
         _url: &str,
         _args: &crate::agent::args::AgentArgs,
         _described: Option<plimsoll::cluster::Node>,
-    ) -> Result<(plimsoll::units::NodeId, plimsoll_agent::Source, Arc<dyn Store>), Failure> {
+    ) -> Result<(plimsoll::units::NodeId, plimsoll_agent::Source), Failure> {
         Err(without())
     }
 

@@ -1,11 +1,10 @@
 //! An agent's place in a cluster.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll::cluster::Node;
 use plimsoll::etcd::Options;
-use plimsoll::residency::{NoOwners, Owners as _, ProcOwners, Store};
+use plimsoll::residency::{Owners as _, ProcOwners};
 use plimsoll::units::NodeId;
 use plimsoll_agent::{Joining, Source};
 
@@ -20,19 +19,18 @@ const PATIENCE: Duration = Duration::from_millis(3500);
 /// How long a machine that has failed is still shown.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The cluster that an agent is to join, its ledger, and this machine's name there.
+/// The cluster that an agent is to join, and this machine's name there.
 pub(crate) fn join(
     url: &str,
     args: &AgentArgs,
     described: Option<Node>,
-) -> Result<(NodeId, Source, Arc<dyn Store>), Failure> {
+) -> Result<(NodeId, Source), Failure> {
     if args.lease.subsec_nanos() != 0 {
         return Err(Failure::Input(format!("--lease: a lease lasts whole seconds, not {:?}", args.lease)));
     }
     let options = Options { lease: args.lease, patience: PATIENCE, ..Options::default() };
     let live = open_with(url, "--join", options)?;
     let host = input::node_name();
-    let ledger = Arc::new(live.ledger(None, NoOwners));
     let place = &args.place;
     let joining = Joining {
         live,
@@ -43,5 +41,5 @@ pub(crate) fn join(
         main: place.main,
         grace: GRACE,
     };
-    Ok((place.name.clone().unwrap_or(host), Source::Joined(Box::new(joining)), ledger))
+    Ok((place.name.clone().unwrap_or(host), Source::Joined(Box::new(joining))))
 }
