@@ -100,6 +100,14 @@ fn what_changes_on_the_machine_is_known_in_the_cluster_and_a_stop_takes_it_out()
     // A card goes: the registry and the ledger's budgets follow.
     agent.machine.show(1);
     until(&|node| node.devices.iter().all(|device| device.id.as_str() != "CUDA1"));
+    let budget = |pool: &str| {
+        let book = live.ledger(None, plimsoll::residency::NoOwners).book().unwrap();
+        book.pool(pool).unwrap().budget
+    };
+    while budget("tower:CUDA1") != Some(Bytes::ZERO) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(budget("tower:CUDA0"), Some(Bytes::gib(23)));
     agent.stop();
     assert!(live.seen().unwrap().snapshot.node(&tower).is_none());
     let book = live.ledger(None, plimsoll::residency::NoOwners).book().unwrap();

@@ -187,7 +187,7 @@ impl Live {
     }
 
     /// Registers a machine for as long as the agent is held, and lets the ledger know its memory: each pool may hold all
-    /// it has but `kept_free`.
+    /// it has but `kept_free`, and one that it no longer has nothing.
     ///
     /// # Errors
     ///
@@ -221,10 +221,20 @@ impl Live {
                 Some((id, pool.cap.map_or(budget, |cap| cap.min(budget))))
             })
             .collect();
+        // What the machine no longer has may not be booked. A name with another ':' may be of another machine.
+        let gone = |id: &PoolId| {
+            let rest = id.as_str().strip_prefix(node.as_str()).and_then(|rest| rest.strip_prefix(':'));
+            rest.is_some_and(|rest| !rest.contains(':')) && !budgets.iter().any(|(known, _)| known == id)
+        };
         self.ledger(None, NoOwners).transact(now, &mut |book| {
-            for (id, budget) in &budgets {
-                if book.pool(id.as_str()).is_none_or(|pool| pool.budget != Some(*budget)) {
-                    book.set_budget(id, Some(*budget));
+            let gone: Vec<PoolId> = book.pools().map(|pool| pool.id).filter(gone).collect();
+            for (id, budget) in budgets
+                .iter()
+                .map(|(id, budget)| (id, *budget))
+                .chain(gone.iter().map(|id| (id, Bytes::ZERO)))
+            {
+                if book.pool(id.as_str()).is_none_or(|pool| pool.budget != Some(budget)) {
+                    book.set_budget(id, Some(budget));
                 }
             }
         })
