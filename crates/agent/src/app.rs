@@ -18,7 +18,9 @@ use tracing::Span;
 
 use crate::api::{PlanMemory, Reckoning};
 use crate::error::ApiError;
+use crate::joined::Joined;
 use crate::journal::Journal;
+use crate::keeper::PlanTold;
 use crate::models::Models;
 use crate::server::is_loopback;
 use crate::{Config, Limits, Source, StartError, Token, clock};
@@ -37,7 +39,7 @@ pub struct Setup {
     pub watcher: SystemProfileWatcher,
     /// What is free on it.
     pub free: FreeProbe,
-    /// Who holds what on it.
+    /// Who holds what on it; a cluster that is joined brings its own instead.
     pub ledger: Arc<dyn Store>,
     /// What budgets that follow the machine leave free of every pool.
     pub kept_free: Bytes,
@@ -64,7 +66,11 @@ pub(crate) struct App {
     pub(crate) cluster: Arc<ClusterState>,
     pub(crate) watcher: SystemProfileWatcher,
     pub(crate) stack: Stack,
+    /// Its place in a cluster that is kept in etcd, where it has one.
+    pub(crate) joined: Option<Joined>,
     pub(crate) store: Arc<dyn Store>,
+    /// One change of a joined cluster at a time.
+    pub(crate) changes: Semaphore,
     measure: Measure,
     measured: Mutex<Option<Measured>>,
     pub(crate) models: Option<Models>,
@@ -76,8 +82,8 @@ pub(crate) struct App {
     pub(crate) requests: Semaphore,
     pub(crate) plans: Arc<Semaphore>,
     pub(crate) streams: Arc<Semaphore>,
-    /// At which generation the cluster is, as far as readers of events know.
-    pub(crate) generation: watch::Sender<u64>,
+    /// What readers of events know of the cluster.
+    pub(crate) moment: watch::Sender<Seen>,
     /// Turns true when the agent is to stop.
     pub(crate) stop: watch::Receiver<bool>,
     /// What was booked when that was last looked at.
@@ -85,13 +91,24 @@ pub(crate) struct App {
     in_force: Mutex<Option<InForce>>,
 }
 
+/// Which moment of the cluster something is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Moves whenever anything in it does.
+    pub(crate) version: u64,
+    /// What plans name.
+    pub(crate) generation: u64,
+}
+
 /// A plan in force.
 #[derive(Clone, Debug)]
 pub(crate) struct InForce {
+    /// Which one of the cluster it is, where that is kept in etcd.
+    pub(crate) number: Option<u64>,
     /// As it was given.
     pub(crate) file: Arc<PlanFile>,
-    /// How it stood when it was adopted.
-    standing: Arc<Standing>,
+    /// How it stands, or, where the stack audits it, stood when it was adopted.
+    pub(crate) standing: Arc<Standing>,
 }
 
 /// What was measured of which bookings, and when.
@@ -114,6 +131,14 @@ pub(crate) enum AdoptError {
     /// The cluster changes faster than a plan can be audited.
     #[error(transparent)]
     Stale(#[from] StaleGeneration),
+    /// Another plan is in force than the one that was to be replaced, or the machines are others.
+    #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "only a cluster in etcd says so"))]
+    #[error("{0}")]
+    Superseded(String),
+    /// etcd did not do it.
+    #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "only a cluster in etcd says so"))]
+    #[error("{0}")]
+    Unanswered(String),
 }
 
 /// So often a plan is audited again because the cluster changed meanwhile.
@@ -129,7 +154,9 @@ impl App {
     ) -> Result<(Self, Subscription<StackEvent>), StartError> {
         let Setup { id, watcher, free, ledger, kept_free, measure, source } = setup;
         let models = config.models.as_deref().map(Models::below).transpose()?;
-        let follows = budgets_follow(&*ledger, &id, &watcher, kept_free)?;
+        let joins = source.joins();
+        // Who joins a cluster tells its ledger once.
+        let follows = !joins && budgets_follow(&*ledger, &id, &watcher, kept_free)?;
         let mut builder = Stack::builder(id.clone()).with_free(free);
         if follows {
             builder = builder.with_ledger(Arc::clone(&ledger), kept_free);
@@ -139,9 +166,11 @@ impl App {
         }
         let mut stack = builder.start(&watcher);
         let events = stack.subscribe();
-        let cluster = match &source {
-            Source::Machine | Source::Shared(_) => Arc::clone(stack.cluster()),
-            Source::Described(state) => Arc::clone(state),
+        let joined = Joined::begin(&source, &id, &stack, kept_free)?;
+        let cluster = match (&source, &joined) {
+            (_, Some(joined)) => Arc::clone(joined.state()),
+            (Source::Described(state), _) => Arc::clone(state),
+            _ => Arc::clone(stack.cluster()),
         };
         let limits = config.limits;
         let app = Self {
@@ -151,7 +180,8 @@ impl App {
             requests: Semaphore::new(limits.requests),
             plans: Arc::new(Semaphore::new(limits.plans)),
             streams: Arc::new(Semaphore::new(limits.streams)),
-            generation: watch::Sender::new(cluster.generation().get()),
+            moment: watch::Sender::new(Seen { version: 0, generation: 0 }),
+            changes: Semaphore::new(1),
             booked: Mutex::default(),
             in_force: Mutex::default(),
             measured: Mutex::default(),
@@ -159,7 +189,8 @@ impl App {
             port: bound.port(),
             node: id,
             token: config.token,
-            store: ledger,
+            store: joined.as_ref().map_or(ledger, Joined::store),
+            joined,
             source,
             cluster,
             watcher,
@@ -169,17 +200,18 @@ impl App {
             limits,
             stop,
         };
-        app.know(&app.store.book()?);
+        app.know(&*app.book()?);
+        app.tell_generation();
         Ok((app, events))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<InForce>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<InForce>> {
         // Nothing is left half done under this lock.
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a saved plan into force when it holds in the cluster as it is now, whatever it was made from.
-    pub(crate) fn adopt(&self, file: PlanFile) -> Result<Arc<Standing>, AdoptError> {
+    fn adopt_here(&self, file: PlanFile) -> Result<Arc<Standing>, AdoptError> {
         let mut held = self.lock();
         let mut attempts = 1;
         let standing = loop {
@@ -198,23 +230,67 @@ impl App {
                 Err(_) => attempts += 1,
             }
         };
-        *held = Some(InForce { file: Arc::new(file), standing: Arc::clone(&standing) });
+        *held = Some(InForce { number: None, file: Arc::new(file), standing: Arc::clone(&standing) });
+        drop(held);
+        self.note_standing(&standing);
         Ok(standing)
     }
 
+    /// Takes a plan into force, for the whole cluster where the agent has joined one: there in place of plan `replaces` (0
+    /// is none), or of whichever is in force.
+    pub(crate) fn adopt(
+        &self,
+        replaces: Option<u64>,
+        file: PlanFile,
+        text: &str,
+    ) -> Result<Arc<Standing>, AdoptError> {
+        match &self.joined {
+            Some(joined) => joined.adopt(self, replaces, &file, text),
+            None => self.adopt_here(file),
+        }
+    }
+
     /// Forgets the plan in force; whether there was one.
-    pub(crate) fn retire(&self) -> bool {
+    pub(crate) fn retire(&self, plan: Option<u64>) -> Result<bool, AdoptError> {
+        if let Some(joined) = &self.joined {
+            return joined.retire(self, plan);
+        }
         let mut held = self.lock();
         self.stack.retire();
-        held.take().is_some()
+        let retired = held.take().is_some();
+        drop(held);
+        if retired {
+            tracing::info!("no plan is in force");
+            self.journal.note("plan", &PlanTold { standing: None });
+        }
+        Ok(retired)
     }
 
     /// The plan in force, and how it stands.
-    pub(crate) fn in_force(&self) -> Option<(Arc<PlanFile>, Arc<Standing>)> {
+    pub(crate) fn in_force(&self) -> Option<InForce> {
         let held = self.lock().clone()?;
         // What is described once and for all does not change, so nor does how a plan stands there.
         let now = if self.source.has_this_machine() { self.stack.standing() } else { None };
-        Some((held.file, now.unwrap_or(held.standing)))
+        Some(InForce { standing: now.unwrap_or(held.standing), ..held })
+    }
+
+    /// Who holds what; of a cluster as it was last seen. May block.
+    pub(crate) fn book(&self) -> Result<Arc<Book>, StoreError> {
+        match &self.joined {
+            Some(joined) => Ok(joined.book()),
+            None => self.store.book().map(Arc::new),
+        }
+    }
+
+    /// The cluster as planners read it, and a number that moves whenever anything in that does.
+    pub(crate) fn seen(&self) -> (u64, Arc<ClusterSnapshot>) {
+        match &self.joined {
+            Some(joined) => joined.view(),
+            None => {
+                let snapshot = self.cluster.snapshot();
+                (snapshot.generation.get(), snapshot)
+            }
+        }
     }
 
     /// Who holds what in this book, and what is really used. Measuring asks drivers: whoever comes at the same time, or soon
@@ -229,9 +305,17 @@ impl App {
         {
             return Arc::clone(&known.occupancy);
         }
-        let occupancy = Arc::new((self.measure)(book));
+        let occupancy = Arc::new(self.measured(book));
         *measured = Some(Measured { at: clock::start(), holders, pools, occupancy: Arc::clone(&occupancy) });
         occupancy
+    }
+
+    fn measured(&self, book: &Book) -> Occupancy {
+        if self.joined.is_none() {
+            return (self.measure)(book);
+        }
+        // Of a cluster's memory only a part is here, and each machine says itself what is free.
+        Occupancy::new(book, &book.holders(), &[], "", Vec::new())
     }
 
     /// Does work that may block, off the threads of the runtime, in the span of the request that asks for it.
@@ -244,7 +328,7 @@ impl App {
     }
 
     pub(crate) fn snapshot(&self) -> Arc<ClusterSnapshot> {
-        self.cluster.snapshot()
+        self.seen().1
     }
 }
 

@@ -10,7 +10,7 @@ use plimsoll::{StackEvent, Standing};
 use serde::Serialize;
 
 use crate::api::{StandingRecord, standing_record};
-use crate::app::App;
+use crate::app::{App, Seen};
 use crate::clock;
 
 #[derive(Serialize)]
@@ -81,13 +81,20 @@ pub(crate) fn count(app: &Arc<App>) -> OwnedTask {
 impl App {
     /// Tells readers of events at which generation the cluster is.
     pub(crate) fn tell_generation(&self) {
-        let now = self.cluster.generation().get();
-        self.generation.send_if_modified(|told| std::mem::replace(told, now) != now);
+        let (version, snapshot) = self.seen();
+        let now = Seen { version, generation: snapshot.generation.get() };
+        self.moment.send_if_modified(|told| std::mem::replace(told, now) != now);
     }
 
     /// Tells what is booked otherwise than when this was last called, by whomever.
     pub(crate) fn look_at_the_ledger(&self) {
-        let book = self.store.sweep(clock::now()).and_then(|()| self.store.book());
+        let book = match &self.joined {
+            Some(joined) => {
+                joined.look();
+                Ok(joined.book())
+            }
+            None => self.store.sweep(clock::now()).and_then(|()| self.book()),
+        };
         match book {
             Ok(book) => self.compare(&book),
             Err(error) => tracing::warn!("{error}"),

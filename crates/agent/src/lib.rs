@@ -44,7 +44,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It has no features.
+//! Features: `etcd` (a place in a cluster that is kept in etcd, [`Source`]; building it needs protoc).
+
+#[cfg(not(feature = "etcd"))]
+#[path = "alone.rs"]
+mod joined;
 
 mod api;
 mod app;
@@ -52,9 +56,13 @@ mod clock;
 mod config;
 mod error;
 mod guard;
+#[cfg(feature = "etcd")]
+mod joined;
 mod journal;
 mod keeper;
 mod models;
+#[cfg(feature = "etcd")]
+mod news;
 mod server;
 mod source;
 mod stall;
@@ -63,6 +71,8 @@ mod token;
 pub use api::{Copies, PlanRequest};
 pub use app::{FreeProbe, Measure, Setup};
 pub use config::{Config, Limits};
+#[cfg(feature = "etcd")]
+pub use joined::Joining;
 pub use models::ModelsError;
 pub use server::{Agent, StartError};
 pub use source::Source;

@@ -54,6 +54,10 @@ pub enum StartError {
     /// The ledger does not answer.
     #[error(transparent)]
     Ledger(#[from] StoreError),
+    /// The machine was not brought into the cluster.
+    #[cfg(feature = "etcd")]
+    #[error(transparent)]
+    Join(#[from] plimsoll::live::EnterError),
     /// The start panicked, or the runtime ended.
     #[error("the start was not finished")]
     Interrupted,
@@ -66,12 +70,23 @@ pub struct Agent {
     address: SocketAddr,
     app: Arc<App>,
     stop: watch::Sender<bool>,
-    _keeps: [OwnedTask; 3],
+    keeps: Vec<OwnedTask>,
 }
 
 impl std::fmt::Debug for Agent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Agent").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl StartError {
+    /// Whether a request was understood and refused: another machine has this one's name.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Join(error) => crate::joined::is_refused(error),
+            _ => false,
+        }
     }
 }
 
@@ -97,8 +112,12 @@ impl Agent {
         let starting = off_the_runtime(move || App::start(config, setup, bound, stopping)).await;
         let (app, events) = starting.ok_or(StartError::Interrupted)??;
         let app = Arc::new(app);
-        let keeps = [keeper::follow(&app, events), keeper::look(&app), keeper::count(&app)];
-        Ok(Self { listener, address: bound, app, stop, _keeps: keeps })
+        let mut keeps = vec![keeper::follow(&app, events), keeper::look(&app)];
+        match &app.joined {
+            Some(joined) => keeps.extend(joined.keep(&app)),
+            None => keeps.push(keeper::count(&app)),
+        }
+        Ok(Self { listener, address: bound, app, stop, keeps })
     }
 
     /// Where it listens.
@@ -107,7 +126,7 @@ impl Agent {
     }
 
     /// Answers until `stop` comes; then nobody new is let in, event streams end, and answers under way have
-    /// [`Limits::stop_time`] to end. Bookings stay as they are.
+    /// [`Limits::stop_time`] to end. A machine that was brought into a cluster leaves it. Bookings stay as they are.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let router = api::router(&self.app);
         let mut connections = JoinSet::new();
@@ -145,6 +164,17 @@ impl Agent {
         let all = async { while connections.join_next().await.is_some() {} };
         if timeout(self.app.limits.stop_time, all).await.is_err() {
             tracing::warn!("answers under way were not finished in time");
+        }
+        drop(self.keeps);
+        if self.app.joined.is_some() {
+            let left = Arc::clone(&self.app).blocking(|app| {
+                if let Some(joined) = &app.joined {
+                    joined.leave();
+                }
+            });
+            if left.await.is_err() {
+                tracing::warn!("the machine leaves the cluster when its lease ends");
+            }
         }
     }
 }

@@ -18,6 +18,9 @@ pub enum Source {
     Described(Arc<ClusterState>),
     /// Machines that somebody else keeps up to date. This one is a node among them, and the agent keeps that one.
     Shared(Arc<ClusterState>),
+    /// A cluster that is kept in etcd, into which this machine is brought for as long as the agent runs.
+    #[cfg(feature = "etcd")]
+    Joined(Box<crate::Joining>),
 }
 
 impl Source {
@@ -30,11 +33,23 @@ impl Source {
         Ok(Self::Described(Arc::new(ClusterState::from_snapshot(snapshot)?)))
     }
 
-    /// Whether the machine that the agent runs on is a node of it.
+    /// Whether the machine that the agent runs on is a node of it that the agent keeps, with the plan in force.
     pub(crate) fn has_this_machine(&self) -> bool {
         match self {
             Self::Machine | Self::Shared(_) => true,
             Self::Described(_) => false,
+            // Its plan in force is the cluster's.
+            #[cfg(feature = "etcd")]
+            Self::Joined(_) => false,
+        }
+    }
+
+    /// Whether the machine is to be brought into a cluster that is kept in etcd.
+    pub(crate) fn joins(&self) -> bool {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Joined(_) => true,
+            _ => false,
         }
     }
 
@@ -44,6 +59,8 @@ impl Source {
             Self::Machine => "machine",
             Self::Described(_) => "described",
             Self::Shared(_) => "shared",
+            #[cfg(feature = "etcd")]
+            Self::Joined(_) => "shared",
         }
     }
 }

@@ -231,7 +231,7 @@ fn names_with_any_characters_can_be_given_back() {
 fn a_plan_is_taken_into_force_shown_and_retired() {
     let agent = Wanted::usual().serve();
     let client = agent.client();
-    let nothing = json!({"format": "plimsoll.current/1", "standing": null, "plan": null});
+    let nothing = json!({"format": "plimsoll.current/1", "number": null, "standing": null, "plan": null});
     assert_eq!(client.get("/v1/plan/current").json(200), nothing);
     let plan = client.post("/v1/plan", &toy(10, "2GB"));
     let current = client.put("/v1/plan/current", plan.text()).json(200);

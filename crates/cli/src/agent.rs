@@ -3,9 +3,11 @@
 pub(crate) mod args;
 
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll::cluster;
+use plimsoll::cluster::{self, Node};
+use plimsoll::residency::{ProcOwners, ResidencyLedger, Store};
+use plimsoll::units::NodeId;
 use plimsoll::watcher::SystemProfileWatcher;
 use plimsoll_agent::{Agent, Config, Limits, Setup, Source, StartError, Token};
 use tracing_subscriber::EnvFilter;
@@ -13,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::Cli;
 use crate::failure::{Failure, Outcome};
 use crate::watch::Failing;
-use crate::{input, ledger, look};
+use crate::{input, ledger, live, look};
 use args::{AgentArgs, LogFormat};
 
 pub(crate) fn run(args: &AgentArgs, cli: &Cli) -> Outcome {
@@ -24,17 +26,22 @@ pub(crate) fn run(args: &AgentArgs, cli: &Cli) -> Outcome {
     let config = Config { listen: args.listen, token, models, limits };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::internal)?;
-    let outcome = runtime.block_on(answer(args, config, cli.json));
+    // Before anything runs that must not be held up.
+    let place = place(args)?;
+    let outcome = runtime.block_on(answer(args, place, config, cli.json));
     // A look at a driver that hangs is left behind.
     runtime.shutdown_background();
     outcome
 }
 
-async fn answer(args: &AgentArgs, config: Config, json: bool) -> Outcome {
+async fn answer(args: &AgentArgs, place: Place, config: Config, json: bool) -> Outcome {
     let stopped = Stop::catch()?;
-    let agent = match Agent::bind(config, setup(args)?).await {
+    let agent = match Agent::bind(config, setup(args, place)?).await {
         Ok(agent) => agent,
         Err(error @ StartError::Interrupted) => return Err(Failure::internal(error)),
+        Err(error) if error.is_refusal() => {
+            return Err(Failure::Refused { stdout: String::new(), stderr: error.to_string() });
+        }
         Err(error) => return Err(Failure::input(error)),
     };
     let url = format!("http://{}", agent.address());
@@ -51,14 +58,59 @@ async fn answer(args: &AgentArgs, config: Config, json: bool) -> Outcome {
     Ok(String::new())
 }
 
-fn setup(args: &AgentArgs) -> Result<Setup, Failure> {
+/// What is planned on, under which name, and who holds what there.
+struct Place {
+    id: NodeId,
+    source: Source,
+    ledger: Arc<dyn Store>,
+    owners: Arc<ProcOwners>,
+}
+
+/// Opens what was named. Blocks.
+fn place(args: &AgentArgs) -> Result<Place, Failure> {
+    if let Some(url) = &args.join {
+        let (id, source) = live::join(url, args, described(args)?)?;
+        let ledger = Arc::new(ResidencyLedger::with_pools([]));
+        return Ok(Place { id, source, ledger, owners: Arc::new(ProcOwners::new()) });
+    }
+    let joins = [
+        ("--address", args.place.address.is_some()),
+        ("--rpc", args.place.rpc.is_some()),
+        ("--main", args.place.main),
+    ];
+    if let Some((flag, _)) = joins.iter().find(|(_, given)| *given) {
+        return Err(Failure::Input(format!("{flag} tells a cluster of this machine: give --join too")));
+    }
     let source = match &args.cluster {
+        Some(path) if live::is_url(path) => {
+            return Err(Failure::Input(format!(
+                "an agent takes part in a cluster: --join {}",
+                path.display()
+            )));
+        }
         Some(path) => {
             let file = cluster::file::read_cluster(path).map_err(Failure::input)?;
             Source::described(&file.snapshot).map_err(Failure::input)?
         }
         None => Source::Machine,
     };
+    let (ledger, owners) = ledger::Ledger::shared(args.ledger.as_deref())?;
+    Ok(Place { id: args.place.name.clone().unwrap_or_else(input::node_name), source, ledger, owners })
+}
+
+/// What a file says of this machine, where one was named.
+fn described(args: &AgentArgs) -> Result<Option<Node>, Failure> {
+    let Some(path) = &args.machine else { return Ok(None) };
+    let id = args.place.name.clone().unwrap_or_else(input::node_name);
+    let file = cluster::file::read_cluster(path).map_err(Failure::input)?;
+    match file.snapshot.node(&id) {
+        Some(node) => Ok(Some(node.clone())),
+        None => Err(Failure::Input(format!("{} describes no node '{id}'", path.display()))),
+    }
+}
+
+fn setup(args: &AgentArgs, place: Place) -> Result<Setup, Failure> {
+    let Place { id, source, ledger, owners } = place;
     let failing = Mutex::new(Failing::default());
     let probe = move || {
         let look = look::without_free();
@@ -66,12 +118,11 @@ fn setup(args: &AgentArgs) -> Result<Setup, Failure> {
     };
     let watcher =
         SystemProfileWatcher::with_probe(args.interval, probe).map_err(Failure::internal)?.with_hot_plug();
-    let (store, owners) = ledger::Ledger::shared(args.ledger.as_deref())?;
     Ok(Setup {
-        id: input::node_name(),
+        id,
         watcher,
         free: Box::new(|_| look::full().free),
-        ledger: store,
+        ledger,
         kept_free: ledger::KEPT_FREE,
         measure: Box::new(move |book| ledger::occupancy(book, &owners)),
         source,
@@ -153,7 +204,7 @@ mod tests {
         let cli = Cli::command();
         let plan = cli.find_subcommand("plan").unwrap();
         // The agent has its own cluster, and writes no files for whoever asks.
-        let not_asked = ["cluster", "out", "export", "svg", "json", "verbose", "help"];
+        let not_asked = ["apply", "cluster", "out", "export", "svg", "json", "verbose", "help"];
         let flags = plan.get_arguments().filter_map(|argument| argument.get_long());
         let flags = flags.filter(|flag| !not_asked.contains(flag)).map(|flag| flag.replace('-', "_"));
         let expected: BTreeSet<String> = flags.chain(["model", "list"].map(str::to_owned)).collect();

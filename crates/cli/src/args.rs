@@ -129,7 +129,8 @@ const DETECT_EXAMPLES: &str = "Examples:
 
 const WATCH_EXAMPLES: &str = "Examples:
   plimsoll watch
-  plimsoll watch --interval 5s --json";
+  plimsoll watch --interval 5s --json
+  plimsoll watch --cluster etcd://10.0.0.7/home";
 
 const CHECK_EXAMPLES: &str = "Examples:
   plimsoll check plan.json --cluster home.toml
@@ -173,6 +174,10 @@ pub(crate) struct PlanArgs {
     /// Save the plan as a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Put the plan in force in the cluster (--cluster etcd://…), in place of the one that is. Nothing is started.
+    #[arg(long, requires = "cluster")]
+    pub(crate) apply: bool,
 
     /// Save what the engine reads (a device map, a topology, an instance), or the lines to type where it reads nothing.
     #[arg(long, value_name = "FILE")]
@@ -338,11 +343,16 @@ pub(crate) struct WatchArgs {
     /// Look this often (500ms, 5s, 1m). On Linux also when the kernel tells of a device.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_interval)]
     pub(crate) interval: Duration,
+
+    /// Say instead what happens to a cluster: its machines, its ledger, the plan in force; as etcd://10.0.0.7:2379/home.
+    #[arg(long, value_name = "URL", conflicts_with = "interval")]
+    pub(crate) cluster: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// A plan that was saved with `plan --out`; with --from-flags, a model.
+    /// A plan that was saved with `plan --out`, or the plan in force of a cluster (etcd://10.0.0.7:2379/home); with
+    /// --from-flags, a model.
     #[arg(value_name = "PLAN|MODEL")]
     pub(crate) file: PathBuf,
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::{CheckArgs, Cli};
 use crate::beside::Files;
 use crate::failure::{Failure, Outcome};
-use crate::{input, show};
+use crate::{input, live, show};
 
 #[derive(Serialize)]
 struct Record<'a> {
@@ -34,6 +34,8 @@ pub(crate) fn run(args: &CheckArgs, cli: &Cli) -> Outcome {
         same_model(&file, model, cli.json)?;
     }
     let snapshot = input::open_cluster(args.cluster.as_deref())?;
+    // What a plan in force holds is measured beside it.
+    let snapshot = if live::is_url(&args.file) { plimsoll::holding(&snapshot, &file) } else { snapshot };
     let checked = plimsoll::check(&file, &snapshot).map_err(Failure::input)?;
     let text = if cli.json { json(&file, &checked)? } else { text(&file, &checked, args) };
     if checked.broken.is_empty() {
@@ -89,9 +91,8 @@ fn record(file: &PlanFile, findings: Vec<String>, changed: Vec<String>) -> Outco
 }
 
 fn text(file: &PlanFile, checked: &Checked, args: &CheckArgs) -> String {
-    let cluster =
-        args.cluster.as_ref().map_or_else(|| "this machine".to_owned(), |path| path.display().to_string());
-    let (name, path) = (&file.model.name, args.file.display());
+    let cluster = args.cluster.as_ref().map_or_else(|| "this machine".to_owned(), |path| live::shown(path));
+    let (name, path) = (&file.model.name, live::shown(&args.file));
     let mut lines = Vec::new();
     if checked.broken.is_empty() {
         let all = if checked.changed.is_empty() { ", and every amount and time in it is right" } else { "" };

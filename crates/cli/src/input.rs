@@ -75,8 +75,11 @@ fn read_from(url: &Url, usage: Usage) -> String {
     format!("read {} bytes of {url} in {} {requests}", usage.bytes, usage.requests)
 }
 
-/// Reads a saved plan.
+/// Reads a saved plan, or the one in force of a cluster that is kept in etcd.
 pub(crate) fn read_plan(path: &Path) -> Result<PlanFile, Failure> {
+    if live::is_url(path) {
+        return live::in_force(path).map(|(_, file)| file);
+    }
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::Input(format!("cannot read {}: {error}", path.display())))?;
     PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))

@@ -8,12 +8,16 @@ use plimsoll::{Job, JobError, WordsError, suggestions};
 use crate::args::{Cli, PlanArgs};
 use crate::beside::Files;
 use crate::failure::{Failure, Outcome};
-use crate::{input, refusal, show, svg};
+use crate::{input, live, refusal, show, svg};
 
 pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     check_outputs(args)?;
     let model = input::open_model_telling(&args.model, cli.verbose)?;
-    let snapshot = input::open_cluster(args.cluster.as_deref())?;
+    let applied = live_cluster(args.apply, args.cluster.as_deref())?;
+    let snapshot = match applied {
+        Some(url) => live::replacing(url)?,
+        None => input::open_cluster(args.cluster.as_deref())?,
+    };
     let engine = input::engine(&args.request, &model);
     let options = input::options(&args.choice, &snapshot)?;
     let files = Files::open(args, engine, cli.json)?;
@@ -68,10 +72,24 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     if let (Some(said), Some(_)) = (said, &export) {
         crate::complain(&format!("note: {said}"));
     }
+    if let Some(url) = applied {
+        live::apply(url, None, &file, &saved)?;
+    }
     if cli.json {
         return Ok(saved);
     }
     Ok(show::plan(&planned, model, &snapshot, export.as_ref(), cli.verbose))
+}
+
+/// The cluster in which a plan is to be put in force, where it is to be.
+pub(crate) fn live_cluster(apply: bool, cluster: Option<&Path>) -> Result<Option<&Path>, Failure> {
+    match cluster.filter(|_| apply) {
+        Some(path) if !live::is_url(path) => Err(Failure::Input(format!(
+            "--apply puts a plan in force in a cluster that is kept in etcd, and {} is a file",
+            path.display()
+        ))),
+        other => Ok(other),
+    }
 }
 
 /// Refuses to write over what was read, or two results into one file.

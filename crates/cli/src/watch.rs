@@ -43,6 +43,9 @@ struct AcceleratorRecord<'a> {
 }
 
 pub(crate) fn run(args: &WatchArgs, cli: &Cli) -> Outcome {
+    if let Some(url) = &args.cluster {
+        return crate::live::watch(url, cli);
+    }
     let interrupts = interrupts()?;
     let failing = Mutex::new(Failing::default());
     let probe = move || {

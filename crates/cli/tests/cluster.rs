@@ -22,6 +22,11 @@ fn without_the_feature_it_says_how_to_get_it() {
     for line in [
         "ps --cluster etcd://h/home",
         "node ls --cluster etcd://h/home",
+        "watch --cluster etcd://h/home",
+        "rebalance --cluster etcd://h/home",
+        "diff etcd://h/home x.json",
+        #[cfg(feature = "agent")]
+        "agent --join etcd://h/home",
         "plan x.gguf --cluster etcd://h/home",
     ] {
         let Ok(output) = plimsoll(line).output() else { panic!("{line} does not start") };
@@ -150,5 +155,60 @@ mod with_etcd {
             stderr.contains("no majority of etcd answers at 127.0.0.1:1") && !stderr.contains("hunter2"),
             "{stderr}"
         );
+    }
+
+    #[test]
+    fn the_plan_in_force_takes_the_place_of_a_plan_file() {
+        let Some(etcd) = etcd() else { return };
+        let home = home(etcd);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("in-force-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str| folder.join(name).display().to_string();
+        std::fs::write(
+            folder.join("toy.toml"),
+            "name = \"toy\"\nlayers = [ { count = 4, bytes = \"1MB\" } ]\n",
+        )
+        .unwrap();
+        let url = &home.url;
+        assert_eq!(home.succeeds("node plan"), format!("no plan is in force in {url}\n"));
+        for line in ["rebalance", &format!("check {url}"), "rebalance --apply"] {
+            let (status, _, stderr) = home.run(line);
+            assert_eq!(
+                (status, stderr),
+                (Some(2), format!("error: no plan is in force in {url}\n")),
+                "{line}"
+            );
+        }
+        let mut watch = plimsoll(&format!("watch --cluster {url}")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut until = |meant: &str| {
+            let line = lines.by_ref().find(|line| line.contains(meant));
+            line.unwrap_or_else(|| panic!("the watch ended before it told '{meant}'"))
+        };
+        until("now: here at generation ");
+        let (status, _, stderr) =
+            home.run(&format!("plan {} --apply --out {}", file("toy.toml"), file("plan.json")));
+        assert_eq!((status, stderr), (Some(0), format!("plan 1 is in force in {url}\n")));
+        assert_eq!(until("plan 1"), "plan 1 for toy: the plan in force holds");
+        home.succeeds("reserve coder --needs 1MB --pool here:ram");
+        until("coder booked");
+        home.succeeds("resize coder --needs 2MB --pool here:ram");
+        until("coder holds");
+        home.succeeds("release coder");
+        until("coder gave back");
+        home.succeeds("node plan --forget");
+        assert_eq!(until("no plan"), "no plan is in force");
+        watch.kill().unwrap();
+        watch.wait().unwrap();
+        home.succeeds(&format!("node plan --set {} --replaces 0", file("plan.json")));
+        assert!(home.succeeds("node plan").starts_with("plan 3 for toy, made at generation "));
+        assert!(home.succeeds(&format!("check {url}")).contains("the plan for toy fits"));
+        let (status, diff, stderr) =
+            told(&plimsoll(&format!("diff {url} {}", file("plan.json"))).output().unwrap());
+        assert!(status == Some(0) && diff.contains("nothing changes"), "{diff}{stderr}");
+        assert!(home.succeeds("rebalance").contains("the plan in force still holds"));
+        assert!(home.succeeds("advise --needs 1MB --pool here:ram").contains("it fits"));
+        assert!(home.succeeds(&format!("fit {} --ctx 1", file("toy.toml"))).contains("toy"));
+        drop(std::fs::remove_dir_all(folder));
     }
 }

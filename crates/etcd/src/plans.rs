@@ -21,7 +21,7 @@ pub struct Plans {
 /// A plan in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanInForce {
-    /// Which one it is: the first is 1, and each that replaces another is one more.
+    /// Which one it is: the first is 1, and each that comes later is one more.
     pub generation: Generation,
     /// The registry's generation that it was computed from.
     pub basis: Generation,
@@ -74,10 +74,16 @@ struct PlanRecord {
     basis: u64,
     /// What tells it from every other of its number.
     mark: String,
+    /// Empty: none is in force any more. It stands there all the same, so that no number is given twice.
     text: String,
 }
 
 impl PlanRecord {
+    /// Whether it is in force.
+    fn counts(&self) -> bool {
+        !self.text.is_empty()
+    }
+
     fn in_force(self) -> PlanInForce {
         PlanInForce {
             generation: Generation::new(self.generation),
@@ -103,7 +109,8 @@ impl Plans {
             .cluster
             .shared
             .run(|connection| async move { connection.list("reading the plan in force", &[key]).await })?;
-        Ok(standing(&self.cluster.shared.keys, &listing)?.map(|(record, _)| record.in_force()))
+        let (record, _) = standing(&self.cluster.shared.keys, &listing)?;
+        Ok(record.filter(PlanRecord::counts).map(PlanRecord::in_force))
     }
 
     /// Puts a plan in force in place of plan `replaces` (`None`: there is none yet), if the machines still are those of
@@ -130,15 +137,24 @@ impl Plans {
             };
             guards.push(Guard::At { key: self.cluster.shared.keys.node(node), revision: *revision });
         }
-        let record = PlanRecord {
-            generation: expected.next().get(),
-            basis: basis.generation.get(),
-            mark: format!("{:016x}", RandomState::new().build_hasher().finish()),
-            text: text.to_owned(),
+        let (basis, nodes, text) = (basis.clone(), nodes.to_vec(), text.to_owned());
+        run(&self.cluster.shared, Change { expected, guards, basis, nodes, text })
+    }
+
+    /// Takes this plan out of force; there is none then.
+    ///
+    /// # Errors
+    ///
+    /// Another plan is in force, or none: then nothing changes. Or etcd's.
+    pub fn retire(&self, plan: Generation) -> Result<(), PlanError> {
+        let change = Change {
+            expected: plan,
+            guards: Vec::new(),
+            basis: Basis { generation: Generation::new(u64::MAX), ..Basis::default() },
+            nodes: Vec::new(),
+            text: String::new(),
         };
-        let change = Change { expected, guards, basis: basis.clone(), nodes: nodes.to_vec(), record };
-        let shared = Arc::clone(&self.cluster.shared);
-        run(&shared, change)
+        run(&self.cluster.shared, change).map(|_| ())
     }
 }
 
@@ -148,7 +164,7 @@ struct Change {
     guards: Vec<Guard>,
     basis: Basis,
     nodes: Vec<NodeId>,
-    record: PlanRecord,
+    text: String,
 }
 
 fn run(shared: &Arc<Shared>, change: Change) -> Result<PlanInForce, PlanError> {
@@ -168,18 +184,24 @@ async fn put_in_force(
         return Err(error);
     }
     let mut writes = Writes { guards: change.guards.clone(), ..Writes::default() };
-    let revision = standing(keys, &listing)?.map_or(0, |(_, revision)| revision);
+    let (before, revision) = standing(keys, &listing)?;
+    let record = PlanRecord {
+        generation: before.map_or(0, |record| record.generation).saturating_add(1),
+        basis: if change.text.is_empty() { 0 } else { change.basis.generation.get() },
+        mark: format!("{:016x}", RandomState::new().build_hasher().finish()),
+        text: change.text.clone(),
+    };
     writes.guards.push(Guard::At { key: keys.plan(), revision });
-    writes.puts.push(Put { key: keys.plan(), value: wire::encode(&change.record), lease: 0 });
+    writes.puts.push(Put { key: keys.plan(), value: wire::encode(&record), lease: 0 });
     // A plan that was replaced since shows no more; whoever did that has seen it in force.
     let settled = |kv: Option<&Kv>| match kv.map(|kv| wire::decode::<PlanRecord>(&kv.key, &kv.value)) {
-        Some(Ok(found)) if found.mark == change.record.mark => Settled::Made,
-        Some(Ok(found)) if found.generation <= change.record.generation => Settled::NotMade,
+        Some(Ok(found)) if found.mark == record.mark => Settled::Made,
+        Some(Ok(found)) if found.generation <= record.generation => Settled::NotMade,
         None => Settled::NotMade,
         Some(_) => Settled::Unknown,
     };
     match connection.commit(what, &writes, &keys.plan(), settled).await? {
-        Committed::Yes { .. } => Ok(change.record.in_force()),
+        Committed::Yes { .. } => Ok(record.in_force()),
         Committed::Outrun => {
             let listing = connection.list(what, &everything).await?;
             let contended = EtcdError::Contended { what: "the plan in force", attempts: 1 };
@@ -190,7 +212,8 @@ async fn put_in_force(
 
 /// What stands against a plan.
 fn against(keys: &Keys, listing: &Listing, change: &Change) -> Result<Option<PlanError>, EtcdError> {
-    let current = standing(keys, listing)?.map_or(0, |(record, _)| record.generation);
+    let (record, _) = standing(keys, listing)?;
+    let current = record.filter(PlanRecord::counts).map_or(0, |record| record.generation);
     let current = Generation::new(current);
     if current != change.expected {
         return Ok(Some(PlanError::Outrun { expected: change.expected, current }));
@@ -216,8 +239,8 @@ fn newer(prefix: String, basis: &Basis) -> Guard {
     Guard::NoneSince { prefix, revision: i64::try_from(basis.generation.get()).unwrap_or(i64::MAX) }
 }
 
-/// The plan that stands there, and the revision at which it was put there.
-fn standing(keys: &Keys, listing: &Listing) -> Result<Option<(PlanRecord, i64)>, EtcdError> {
-    let Some(kv) = listing.kvs.iter().find(|kv| kv.key == keys.plan()) else { return Ok(None) };
-    Ok(Some((wire::decode(&kv.key, &kv.value)?, kv.mod_revision)))
+/// The plan that stands there, in force or not, and the revision at which it was put there; 0 when there never was one.
+fn standing(keys: &Keys, listing: &Listing) -> Result<(Option<PlanRecord>, i64), EtcdError> {
+    let Some(kv) = listing.kvs.iter().find(|kv| kv.key == keys.plan()) else { return Ok((None, 0)) };
+    Ok((Some(wire::decode(&kv.key, &kv.value)?), kv.mod_revision))
 }

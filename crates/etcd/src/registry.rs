@@ -51,6 +51,14 @@ pub struct Basis {
     pub(crate) nodes: BTreeMap<NodeId, i64>,
 }
 
+impl Basis {
+    /// Whether a machine came, or was started anew, after this generation.
+    pub fn came_after(&self, generation: Generation) -> bool {
+        let generation = i64::try_from(generation.get()).unwrap_or(i64::MAX);
+        self.nodes.values().any(|revision| *revision > generation)
+    }
+}
+
 /// The cluster as it stands in the registry.
 #[derive(Clone, Debug)]
 pub struct Members {

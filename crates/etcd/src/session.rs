@@ -1,6 +1,7 @@
 //! A lease that is renewed as long as its owner lives.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_watcher::OwnedTask;
@@ -24,6 +25,7 @@ pub struct Session {
     lasts: Duration,
     lost: watch::Receiver<Option<Lost>>,
     keeper: Option<OwnedTask>,
+    ended: AtomicBool,
 }
 
 /// Why a lease no longer counts.
@@ -66,7 +68,7 @@ impl Session {
             let why = keep(&connection, lease, lasts, granted).await;
             tell.send_replace(Some(why));
         });
-        Ok(Self { shared, lease, lasts, lost, keeper: Some(keeper) })
+        Ok(Self { shared, lease, lasts, lost, keeper: Some(keeper), ended: AtomicBool::new(false) })
     }
 
     /// Waits until it no longer counts, without keeping it.
@@ -89,6 +91,21 @@ impl Session {
         self.lost.borrow().clone()
     }
 
+    /// Ends it now, and waits until that is so, a second at most; where nobody answers it ends by itself.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.shared.bridge.wait(self.revoke());
+    }
+
+    fn revoke(&self) -> impl Future<Output = ()> + Send + 'static {
+        let lease = self.lease;
+        let connection = Arc::clone(&self.shared.connection);
+        async move {
+            let ended = connection.attempt(|mut client| async move { client.lease_revoke(lease).await });
+            drop(timeout(Duration::from_secs(1), ended).await);
+        }
+    }
+
     /// Waits until it no longer counts, at most this long.
     pub fn wait_lost(&self, at_most: Duration) -> Option<Lost> {
         let lost = self.lost.clone();
@@ -104,16 +121,10 @@ async fn until_lost(mut lost: watch::Receiver<Option<Lost>>) -> Option<Lost> {
 impl Drop for Session {
     fn drop(&mut self) {
         self.keeper = None;
-        if self.lost().is_some() {
+        if self.ended.load(Ordering::SeqCst) || self.lost().is_some() {
             return;
         }
-        // Where nobody answers it ends by itself.
-        let lease = self.lease;
-        let connection = Arc::clone(&self.shared.connection);
-        let revoke = async move {
-            let ended = connection.attempt(|mut client| async move { client.lease_revoke(lease).await });
-            drop(timeout(Duration::from_secs(1), ended).await);
-        };
+        let revoke = self.revoke();
         if tokio::runtime::Handle::try_current().is_ok() {
             // On a runtime nobody may wait.
             self.shared.bridge.handle().spawn(revoke);

@@ -13,6 +13,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod member;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ use plimsoll_etcd::{
 use plimsoll_export::{FormatError, PlanFile};
 use plimsoll_residency::{Book, NoOwners, Owners, Store as _, StoreError, Timestamp};
 use plimsoll_units::{Bytes, Generation, NodeId, PoolId};
+
+pub use member::{InForce, Member, View};
 
 /// A cluster that is kept in etcd. Clones share one connection.
 #[derive(Clone, Debug)]
@@ -155,7 +159,8 @@ impl Live {
         Ok(Some((plan, file)))
     }
 
-    /// Puts a plan in force in place of plan `replaces`, if the machines are still those of `basis`.
+    /// Puts a plan in force in place of plan `replaces`, if no machine came, was started anew or drained since the
+    /// generation that the plan names, and `basis`, which is as late or later, has all that it lies on.
     ///
     /// # Errors
     ///
@@ -167,14 +172,22 @@ impl Live {
         file: &PlanFile,
         text: &str,
     ) -> Result<PlanInForce, PlanError> {
+        // What was computed from another cluster, or from a file, has a number that means nothing here.
+        let computed = file.basis.generation;
+        if computed > basis.generation {
+            return Err(PlanError::Stale { basis: computed, current: basis.generation, gone: None });
+        }
         let mut nodes: Vec<NodeId> = file.stages.iter().map(|stage| stage.node.clone()).collect();
         nodes.sort();
         nodes.dedup();
+        let mut basis = basis.clone();
+        basis.generation = computed;
+        let basis = &basis;
         self.cluster.plans().put_in_force(replaces, basis, &nodes, text)
     }
 
     /// Registers a machine for as long as the agent is held, and lets the ledger know its memory: each pool may hold all
-    /// it has but `kept_free`.
+    /// it has but `kept_free`, and one that it no longer has nothing.
     ///
     /// # Errors
     ///
@@ -188,6 +201,18 @@ impl Live {
         let node = resources.id.clone();
         let pools = resources.pools();
         let agent = self.registry().join(resources)?;
+        self.settle_budgets(&node, &pools, kept_free, now)?;
+        Ok(agent)
+    }
+
+    /// Lets the ledger know how much each pool of a machine may hold.
+    fn settle_budgets(
+        &self,
+        node: &NodeId,
+        pools: &[PoolSpec],
+        kept_free: Bytes,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let budgets: Vec<(PoolId, Bytes)> = pools
             .iter()
             .filter_map(|pool| {
@@ -196,14 +221,23 @@ impl Live {
                 Some((id, pool.cap.map_or(budget, |cap| cap.min(budget))))
             })
             .collect();
+        // What the machine no longer has may not be booked. A name with another ':' may be of another machine.
+        let gone = |id: &PoolId| {
+            let rest = id.as_str().strip_prefix(node.as_str()).and_then(|rest| rest.strip_prefix(':'));
+            rest.is_some_and(|rest| !rest.contains(':')) && !budgets.iter().any(|(known, _)| known == id)
+        };
         self.ledger(None, NoOwners).transact(now, &mut |book| {
-            for (id, budget) in &budgets {
-                if book.pool(id.as_str()).is_none_or(|pool| pool.budget != Some(*budget)) {
-                    book.set_budget(id, Some(*budget));
+            let gone: Vec<PoolId> = book.pools().map(|pool| pool.id).filter(gone).collect();
+            for (id, budget) in budgets
+                .iter()
+                .map(|(id, budget)| (id, *budget))
+                .chain(gone.iter().map(|id| (id, Bytes::ZERO)))
+            {
+                if book.pool(id.as_str()).is_none_or(|pool| pool.budget != Some(budget)) {
+                    book.set_budget(id, Some(budget));
                 }
             }
-        })?;
-        Ok(agent)
+        })
     }
 }
 

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use axum::body::Bytes as Body;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use plimsoll::balance::{Share, SkewReport, skew};
-use plimsoll::cluster::{Device, Link, MemberView, Node, NodeMetrics, NodeStatus, Pool, Signal};
+use plimsoll::cluster::{ClusterView, Device, Link, MemberView, Node, NodeMetrics, NodeStatus, Pool, Signal};
 use plimsoll::units::{Bytes, BytesPerSec};
 use serde::Serialize;
 
 use super::read;
 use crate::app::App;
 use crate::error::{ApiError, chain};
+use crate::joined::Joined;
 
 /// The machines, what is free on them, and how unequally they are used. Integers are bytes.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -32,6 +33,23 @@ pub(crate) struct ClusterRecord {
     links: Vec<LinkRecord>,
     /// How unequally devices are used.
     skew: SkewRecord,
+    /// Its place in a cluster that is kept in etcd; null without one.
+    membership: Option<MembershipRecord>,
+}
+
+/// A place in a cluster that is kept in etcd.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct MembershipRecord {
+    /// Where it is kept.
+    cluster: String,
+    /// Whether the agent's machine is registered there.
+    registered: bool,
+    /// Whether a majority of etcd answers.
+    answers: bool,
+    /// What is wrong.
+    trouble: Option<String>,
+    /// How long ago all that is shown was certainly the latest.
+    age_seconds: f64,
 }
 
 /// A machine.
@@ -172,9 +190,10 @@ pub(crate) struct ShareRecord {
 )]
 pub(super) async fn cluster(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     // Ten thousand machines take a while.
-    let body = app.blocking(|app| serde_json::to_vec(&app.cluster_record())).await?;
+    let work = Arc::clone(&app).blocking(|app| serde_json::to_vec(&app.cluster_record()));
+    let body = work.await?;
     let body = body.map_err(|error| ApiError::fault(chain(&error)))?;
-    Ok(read::json(StatusCode::OK, Body::from(body)))
+    Ok(app.aged(read::json(StatusCode::OK, Body::from(body))))
 }
 
 impl App {
@@ -183,41 +202,74 @@ impl App {
         skew(&self.snapshot(), self.stack.balancer().config().min_load_threshold)
     }
 
+    /// The machines with what was measured of them, as they are shown: what is booked is told apart.
+    pub(super) fn shown(&self) -> ClusterView {
+        let mut view = self.cluster.view();
+        if self.joined.is_some() {
+            let mut snapshot = (*view.snapshot).clone();
+            snapshot.generation = self.snapshot().generation;
+            if let Some(plan) = self.in_force() {
+                snapshot = plimsoll::holding(&snapshot, &plan.file);
+            }
+            view.snapshot = Arc::new(snapshot);
+        }
+        view
+    }
+
     fn cluster_record(&self) -> ClusterRecord {
-        let view = self.cluster.view();
-        let threshold = self.stack.balancer().config().min_load_threshold;
+        let view = self.shown();
+        let nodes = view.snapshot.nodes.iter().zip(&view.members);
         ClusterRecord {
             format: "plimsoll.cluster/1",
             source: self.source.word(),
             agent: self.node.to_string(),
             generation: view.snapshot.generation.get(),
-            nodes: view
-                .snapshot
-                .nodes
-                .iter()
-                .zip(&view.members)
-                .map(|(node, member)| record(node, member))
-                .collect(),
+            nodes: nodes.map(|(node, member)| record(node, member)).collect(),
             links: view.snapshot.links.iter().map(link).collect(),
-            skew: skew_record(&skew(&view.snapshot, threshold)),
+            skew: skew_record(&self.skew()),
+            membership: self.joined.as_ref().map(membership),
         }
+    }
+
+    /// The answer with how old it may be, where it is of a cluster.
+    pub(super) fn aged(&self, mut answer: Response) -> Response {
+        if let Some(joined) = &self.joined {
+            answer.headers_mut().insert(header::AGE, HeaderValue::from(joined.age().as_secs()));
+        }
+        answer
+    }
+}
+
+fn membership(joined: &Joined) -> MembershipRecord {
+    let (lost, silent) = (joined.lost(), joined.silent());
+    MembershipRecord {
+        cluster: joined.place(),
+        registered: lost.is_none(),
+        answers: silent.is_none(),
+        trouble: silent.or(lost),
+        age_seconds: joined.age().as_secs_f64(),
     }
 }
 
 fn record(node: &Node, member: &MemberView) -> NodeRecord {
     NodeRecord {
         id: node.id.to_string(),
-        status: match node.status {
-            NodeStatus::Active => "active",
-            NodeStatus::Degraded => "degraded",
-            NodeStatus::Failed => "failed",
-        },
+        status: status(node.status),
         drained: node.drained,
         main: node.main,
         rpc: node.rpc.clone(),
         pools: node.pools.iter().map(pool).collect(),
         devices: node.devices.iter().map(device).collect(),
         metrics: metrics(&member.metrics),
+    }
+}
+
+/// How a machine answers, in a word.
+pub(super) fn status(status: NodeStatus) -> &'static str {
+    match status {
+        NodeStatus::Active => "active",
+        NodeStatus::Degraded => "degraded",
+        NodeStatus::Failed => "failed",
     }
 }
 

@@ -4,25 +4,26 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use plimsoll::balance::{PlanError, Rebalance, Step};
 use plimsoll::export::PlanFile;
 use plimsoll::units::{Bytes, DeviceRef};
 use plimsoll::{Remedy, Standing};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::read;
 use crate::app::{AdoptError, App};
 use crate::error::{ApiError, chain};
-use crate::keeper::PlanTold;
 
 /// The plan in force, and how it stands.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct CurrentRecord {
     /// `plimsoll.current/1`.
     format: &'static str,
+    /// Which plan of the cluster it is: each that comes later is one more. Null without a plan, and where no cluster was joined.
+    number: Option<u64>,
     /// How it stands; null without a plan.
     standing: Option<StandingRecord>,
     /// The plan as it was given (`plimsoll.plan/1`); null without one.
@@ -51,7 +52,8 @@ pub(crate) struct StandingRecord {
 /// What to do about a plan.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct RemedyRecord {
-    /// `keep`, `rebalance` (move and load what `steps` says), `restart` (load `stages` anew) or `stop`.
+    /// `keep`, `rebalance` (move and load what `steps` says), `restart` (load `stages` anew), `replan` (it was made
+    /// of a cluster that is another one now: make it again) or `stop`.
     action: &'static str,
     /// Why it can only be stopped.
     why: Option<String>,
@@ -91,35 +93,49 @@ pub(crate) struct StageRecord {
     bytes: u64,
 }
 
+/// Which plan is to go.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Replaces {
+    /// Its number in the cluster that was joined, 0 for none: where another one is in force, nothing changes.
+    replaces: Option<u64>,
+}
+
 /// The plan in force, and how it stands.
 #[utoipa::path(
     get,
     path = "/v1/plan/current",
     responses((status = 200, description = "The plan in force, or null.", body = CurrentRecord))
 )]
-pub(super) async fn show(State(app): State<Arc<App>>) -> Json<CurrentRecord> {
-    Json(current(&app))
+pub(super) async fn show(State(app): State<Arc<App>>) -> Response {
+    app.aged(Json(current(&app)).into_response())
 }
 
 /// Takes a plan into force, as it was answered by `/v1/plan` or saved with `plimsoll plan --out`. It is audited against the
-/// cluster as it is now, and from then on whenever that changes. Nothing is loaded, moved or stopped.
+/// cluster as it is now, and from then on whenever that changes. Nothing is loaded, moved or stopped. In a cluster that was
+/// joined it is in force for all, in place of plan `replaces`, or of whichever is in force; one that was made before a machine came,
+/// was started anew or drained is refused as stale.
 #[utoipa::path(
     put,
     path = "/v1/plan/current",
+    params(Replaces),
     request_body(content = inline(super::document::PlanDocument), description = "A plan."),
     responses(
         (status = 200, description = "It is in force.", body = CurrentRecord),
         (status = 409, description = "It does not hold in the cluster as it is now; what was in force stays.", body = StandingRecord),
         (status = 400, description = "It is no plan.", body = crate::error::Problem),
+        (status = 503, description = "No majority of etcd answers, or the cluster changes too fast.", body = crate::error::Problem),
     )
 )]
 pub(super) async fn adopt(
     State(app): State<Arc<App>>,
+    Query(Replaces { replaces }): Query<Replaces>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
     let body = read::body(&headers, body, &app.limits).await?;
-    let work = app.blocking(move |app| {
+    let _turn = app.turn().await?;
+    let work = Arc::clone(&app).blocking(move |app| {
         let text =
             std::str::from_utf8(&body).map_err(|error| ApiError::input(format!("the body: {error}")))?;
         let file = PlanFile::parse(text).map_err(|error| ApiError::because(&error))?;
@@ -135,37 +151,55 @@ pub(super) async fn adopt(
                 app.limits.layers
             )));
         }
-        match app.adopt(file) {
+        match app.adopt(replaces, file, text) {
             Ok(standing) => {
                 tracing::info!(generation = standing.generation.get(), "a plan is in force");
-                app.note_standing(&standing);
                 Ok(Json(current(app)).into_response())
             }
-            Err(AdoptError::Broken(standing)) => {
-                Ok((StatusCode::CONFLICT, Json(record(&standing))).into_response())
-            }
-            Err(error @ AdoptError::Format(_)) => Err(ApiError::because(&error)),
-            Err(error @ AdoptError::Stale(_)) => Err(ApiError::busy(chain(&error))),
+            Err(error) => refused(app, error),
         }
     });
     work.await?
 }
 
-/// Forgets the plan in force.
+fn refused(app: &App, error: AdoptError) -> Result<Response, ApiError> {
+    let conflict = |record: StandingRecord| Ok((StatusCode::CONFLICT, Json(record)).into_response());
+    match error {
+        AdoptError::Broken(standing) => conflict(record(&standing)),
+        AdoptError::Superseded(text) => conflict(StandingRecord {
+            generation: app.snapshot().generation.get(),
+            holds: false,
+            findings: vec![text.clone()],
+            text,
+            changed: Vec::new(),
+            remedy: nothing("replan"),
+        }),
+        error @ AdoptError::Format(_) => Err(ApiError::because(&error)),
+        error @ (AdoptError::Stale(_) | AdoptError::Unanswered(_)) => Err(ApiError::busy(chain(&error))),
+    }
+}
+
+/// Forgets the plan in force: in a cluster that was joined for all, plan `replaces` or whichever it is.
 #[utoipa::path(
     delete,
     path = "/v1/plan/current",
-    responses((status = 200, description = "There is none any more.", body = CurrentRecord))
+    params(Replaces),
+    responses(
+        (status = 200, description = "There is none any more.", body = CurrentRecord),
+        (status = 409, description = "Another one is in force.", body = StandingRecord),
+        (status = 503, description = "No majority of etcd answers.", body = crate::error::Problem),
+    )
 )]
-pub(super) async fn retire(State(app): State<Arc<App>>) -> Result<Json<CurrentRecord>, ApiError> {
-    let work = app.blocking(|app| {
-        if app.retire() {
-            tracing::info!("no plan is in force");
-            app.journal.note("plan", &PlanTold { standing: None });
-        }
-        Json(current(app))
+pub(super) async fn retire(
+    State(app): State<Arc<App>>,
+    Query(Replaces { replaces }): Query<Replaces>,
+) -> Result<Response, ApiError> {
+    let _turn = app.turn().await?;
+    let work = Arc::clone(&app).blocking(move |app| match app.retire(replaces) {
+        Ok(_) => Ok(Json(current(app)).into_response()),
+        Err(error) => refused(app, error),
     });
-    work.await
+    work.await?
 }
 
 fn shared<S: Serializer>(plan: &Option<Arc<PlanFile>>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -173,8 +207,13 @@ fn shared<S: Serializer>(plan: &Option<Arc<PlanFile>>, serializer: S) -> Result<
 }
 
 fn current(app: &App) -> CurrentRecord {
-    let (plan, standing) = app.in_force().unzip();
-    CurrentRecord { format: "plimsoll.current/1", standing: standing.map(|standing| record(&standing)), plan }
+    let plan = app.in_force();
+    CurrentRecord {
+        format: "plimsoll.current/1",
+        number: plan.as_ref().and_then(|plan| plan.number),
+        standing: plan.as_ref().map(|plan| record(&plan.standing)),
+        plan: plan.map(|plan| plan.file),
+    }
 }
 
 /// How a plan stands, as it is told.
@@ -191,14 +230,6 @@ pub(crate) fn record(standing: &Standing) -> StandingRecord {
 }
 
 fn remedy(remedy: &Remedy) -> RemedyRecord {
-    let nothing = |action| RemedyRecord {
-        action,
-        why: None,
-        moved_bytes: 0,
-        loaded_bytes: 0,
-        steps: Vec::new(),
-        stages: Vec::new(),
-    };
     match remedy {
         Remedy::Keep => nothing("keep"),
         Remedy::Rebalance(to) => RemedyRecord {
@@ -211,6 +242,10 @@ fn remedy(remedy: &Remedy) -> RemedyRecord {
         Remedy::Restart(plan) => RemedyRecord { stages: stages(plan), ..nothing("restart") },
         Remedy::Stop(why) => RemedyRecord { why: Some(stop(why)), ..nothing("stop") },
     }
+}
+
+fn nothing(action: &'static str) -> RemedyRecord {
+    RemedyRecord { action, why: None, moved_bytes: 0, loaded_bytes: 0, steps: Vec::new(), stages: Vec::new() }
 }
 
 fn stop(why: &PlanError) -> String {

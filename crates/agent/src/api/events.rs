@@ -13,7 +13,7 @@ use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::app::App;
+use crate::app::{App, Seen};
 use crate::error::ApiError;
 
 /// So many entries are taken from the journal at once: what is taken waits for this reader.
@@ -57,13 +57,14 @@ struct Reader {
     seen: u64,
     waiting: VecDeque<Event>,
     news: watch::Receiver<u64>,
-    generation: watch::Receiver<u64>,
+    moment: watch::Receiver<Seen>,
     stop: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
 }
 
 /// What happens, as server-sent events with data in JSON: `hello` first, then `hardware`, `tuned`, `node`, `budget`, `plan`, `booking`,
-/// `refusal`, `failed` as they come. `cluster` says that the cluster is at another generation, and `lost` how many events
+/// `refusal`, `membership` (of a cluster that was joined), `failed` as they come. `cluster` says that the cluster has changed, and at
+/// which generation it is, and `lost` how many events
 /// came too fast to be kept; these two and `hello` have no name to go on from.
 #[utoipa::path(
     get,
@@ -101,12 +102,12 @@ fn stream(reader: Reader) -> impl Stream<Item = Result<Event, Infallible>> + Sen
 impl Reader {
     fn new(app: Arc<App>, after: Option<&str>, place: OwnedSemaphorePermit) -> Self {
         let mut waiting = VecDeque::new();
-        let mut generation = app.generation.subscribe();
+        let mut moment = app.moment.subscribe();
         let hello = Hello {
             node: app.node.as_str(),
             version: env!("CARGO_PKG_VERSION"),
             life: app.journal.life(),
-            generation: *generation.borrow_and_update(),
+            generation: moment.borrow_and_update().generation,
         };
         waiting.extend(event("hello", &hello));
         let news = app.journal.news();
@@ -121,7 +122,7 @@ impl Reader {
             }),
         };
         let stop = app.stop.clone();
-        Self { app, seen, waiting, news, generation, stop, _place: place }
+        Self { app, seen, waiting, news, moment, stop, _place: place }
     }
 
     /// What is told next; `None` when the agent stops.
@@ -139,9 +140,9 @@ impl Reader {
             tokio::select! {
                 changed = self.stop.changed() => changed.ok()?,
                 changed = self.news.changed() => changed.ok()?,
-                changed = self.generation.changed() => {
+                changed = self.moment.changed() => {
                     changed.ok()?;
-                    let generation = *self.generation.borrow_and_update();
+                    let generation = self.moment.borrow_and_update().generation;
                     self.waiting.extend(event("cluster", &Cluster { generation }));
                 }
             }

@@ -33,7 +33,8 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(OK)
 }
 
-/// Whether the agent can answer: its ledger can be read, and it is not about to stop.
+/// Whether the agent can answer: its ledger can be read, or its machine is in the cluster and a majority of etcd answers; and it
+/// is not about to stop.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -45,6 +46,13 @@ pub(super) async fn healthz() -> Json<Health> {
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     if *app.stop.borrow() {
         return Err(ApiError::busy("the agent is about to stop"));
+    }
+    if let Some(joined) = &app.joined {
+        let trouble = joined.silent().or_else(|| Some(format!("not in the cluster: {}", joined.lost()?)));
+        return match trouble {
+            Some(trouble) => Err(ApiError::busy(trouble)),
+            None => Ok((StatusCode::OK, Json(OK)).into_response()),
+        };
     }
     let read = app.blocking(|app| app.store.view(&mut |_| ())).await?;
     read.map_err(|error| ApiError::busy(chain(&error)))?;

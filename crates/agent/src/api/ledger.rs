@@ -13,12 +13,14 @@ use plimsoll::answers::RefusalRecord;
 use plimsoll::residency::{CoResidency, Eviction, InferenceSpec, LedgerError, Request, StoreError, Terms};
 use plimsoll::units::{Bytes, PoolId};
 use serde::{Deserialize, Serialize};
+use tokio::sync::SemaphorePermit;
 
 use super::memory::Refused;
 use super::read;
 use crate::app::App;
 use crate::clock;
 use crate::error::{ApiError, chain, refused};
+use crate::joined::passes;
 
 /// What is to be booked. The keys are the flags of `plimsoll reserve`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -70,28 +72,36 @@ pub(crate) struct Released {
     instances: Vec<String>,
 }
 
+/// How long a change of a cluster waits for others: what etcd does not answer is given up soon enough all the same.
+const TURN: Duration = Duration::from_secs(1);
+
 /// The ledger does not answer.
 fn store(error: &StoreError) -> ApiError {
     match error {
         StoreError::Busy { .. } => ApiError::busy(chain(error)),
+        error if passes(error) => ApiError::busy(chain(error)),
         _ => ApiError::fault(chain(error)),
     }
 }
 
-/// Who holds how much memory on the agent's machine, and what is really used.
+/// Who holds how much memory on the agent's machine, and what is really used; in a cluster that was joined, on all machines. The
+/// header `Age` says then how old that is.
 #[utoipa::path(
     get,
     path = "/v1/ledger",
     responses((status = 200, description = "As `plimsoll ps --json` prints it.", body = inline(super::document::LedgerDocument)))
 )]
 pub(super) async fn ledger(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    let work = app.blocking(|app| {
-        app.look_at_the_ledger();
-        let book = app.store.book().map_err(|error| store(&error))?;
+    let work = Arc::clone(&app).blocking(|app| {
+        // A cluster tells by itself that it has changed.
+        if app.joined.is_none() {
+            app.look_at_the_ledger();
+        }
+        let book = app.book().map_err(|error| store(&error))?;
         serde_json::to_vec(&*app.occupancy(&book)).map_err(|error| ApiError::fault(chain(&error)))
     });
     let body = work.await??;
-    Ok(read::json(StatusCode::OK, BodyBytes::from(body)))
+    Ok(app.aged(read::json(StatusCode::OK, BodyBytes::from(body))))
 }
 
 /// Books memory on the agent's machine, so that nobody else counts on it. It lasts until it is given back, its time is up,
@@ -105,6 +115,7 @@ pub(super) async fn ledger(State(app): State<Arc<App>>) -> Result<Response, ApiE
         (status = 200, description = "It was booked before with the same needs.", body = Reserved),
         (status = 409, description = "It does not fit, or may not be there.", body = inline(super::document::RefusalDocument)),
         (status = 400, description = "The request is wrong.", body = crate::error::Problem),
+        (status = 503, description = "The ledger does not answer, or no majority of etcd.", body = crate::error::Problem),
     )
 )]
 pub(super) async fn reserve(
@@ -114,7 +125,8 @@ pub(super) async fn reserve(
 ) -> Result<Response, ApiError> {
     let body = read::body(&headers, body, &app.limits).await?;
     let request = read::parse::<ReservationRequest>(&body)?.checked()?;
-    app.blocking(move |app| app.reserve(&request)).await?
+    let _turn = app.turn().await?;
+    Arc::clone(&app).blocking(move |app| app.reserve(&request)).await?
 }
 
 /// Gives booked memory back.
@@ -125,13 +137,15 @@ pub(super) async fn reserve(
     responses(
         (status = 200, description = "It holds nothing any more.", body = Released),
         (status = 404, description = "It held nothing.", body = crate::error::Problem),
+        (status = 503, description = "The ledger does not answer, or no majority of etcd.", body = crate::error::Problem),
     )
 )]
 pub(super) async fn release(
     State(app): State<Arc<App>>,
     Path(instance): Path<String>,
 ) -> Result<Response, ApiError> {
-    let work = app.blocking(move |app| {
+    let _turn = app.turn().await?;
+    let work = Arc::clone(&app).blocking(move |app| {
         let held = app.store.release_instance(&instance, clock::now()).map_err(|error| store(&error))?;
         app.look_at_the_ledger();
         if held {
@@ -187,6 +201,23 @@ impl ReservationRequest {
 }
 
 impl App {
+    /// Waits until this request may change the cluster that was joined; without one there is nothing to wait for.
+    pub(super) async fn turn(&self) -> Result<Option<SemaphorePermit<'_>>, ApiError> {
+        let Some(joined) = &self.joined else { return Ok(None) };
+        if let Some(silent) = joined.silent() {
+            return Err(ApiError::busy(format!("{silent}; nothing was changed")));
+        }
+        match tokio::time::timeout(TURN, self.changes.acquire()).await {
+            Ok(Ok(turn)) => Ok(Some(turn)),
+            Ok(Err(_)) => Err(ApiError::busy("the agent is about to stop")),
+            Err(_) => Err(ApiError::busy(format!(
+                "another change of the cluster at {} did not end within {} ms; nothing was changed",
+                joined.place(),
+                TURN.as_millis()
+            ))),
+        }
+    }
+
     fn reserve(&self, request: &Request) -> Result<Response, ApiError> {
         let refusal = match self.store.request(request, clock::now()) {
             Ok(changed) => {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use plimsoll::residency::Book;
 use plimsoll::units::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -38,6 +37,11 @@ struct ReasonLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct StatusLabels {
     status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct NodeLabels {
+    status: &'static str,
 }
 
 type PoolGauge = Family<PoolLabels, Gauge<f64, AtomicU64>>;
@@ -105,13 +109,14 @@ impl App {
         threshold.set(report.threshold);
         registry.register("skew_threshold", "From which ratio on devices count as used unequally", threshold);
         let generation: Gauge = Gauge::default();
-        generation.set(i64::try_from(self.cluster.generation().get()).unwrap_or(i64::MAX));
+        generation.set(i64::try_from(self.snapshot().generation.get()).unwrap_or(i64::MAX));
         registry.register("cluster_generation", "At which generation the cluster is", generation);
         let holds: Gauge = Gauge::default();
-        if let Some((_, standing)) = self.in_force() {
-            holds.set(i64::from(standing.holds()));
+        if let Some(plan) = self.in_force() {
+            holds.set(i64::from(plan.standing.holds()));
             registry.register("plan_holds", "Whether the plan in force holds (absent without one)", holds);
         }
+        self.membership(&mut registry);
         let streams: Gauge = Gauge::default();
         let open = self.limits.streams.saturating_sub(self.streams.available_permits());
         streams.set(i64::try_from(open).unwrap_or(i64::MAX));
@@ -136,8 +141,8 @@ impl App {
 
     fn pools(&self, registry: &mut Registry) {
         let (total, used, held) = (PoolGauge::default(), PoolGauge::default(), PoolGauge::default());
-        let snapshot = self.snapshot();
-        for node in &snapshot.nodes {
+        let shown = self.shown();
+        for node in &shown.snapshot.nodes {
             for pool in &node.pools {
                 let labels = PoolLabels { node: node.id.to_string(), pool: pool.id.to_string() };
                 total.get_or_create(&labels).set(pool.total.as_f64());
@@ -158,12 +163,37 @@ impl App {
         );
     }
 
+    /// Of a cluster that was joined.
+    fn membership(&self, registry: &mut Registry) {
+        let Some(joined) = &self.joined else { return };
+        let held: Gauge = Gauge::default();
+        held.set(i64::from(joined.lost().is_none()));
+        registry.register("lease_held", "Whether the machine is registered, on a lease that lives", held);
+        let answers: Gauge = Gauge::default();
+        answers.set(i64::from(joined.silent().is_none()));
+        registry.register("etcd_answers", "Whether a majority of etcd answers", answers);
+        let age: Gauge<f64, AtomicU64> = Gauge::default();
+        age.set(joined.age().as_secs_f64());
+        let told = "How long ago what is shown of the cluster was certainly the latest";
+        registry.register_with_unit("cluster_age", told, Unit::Seconds, age);
+        let nodes: Family<NodeLabels, Gauge> = Family::default();
+        for node in &self.cluster.snapshot().nodes {
+            nodes.get_or_create(&NodeLabels { status: super::cluster::status(node.status) }).inc();
+        }
+        registry.register("nodes", "Machines by how they answer", nodes);
+    }
+
     /// Of the ledger, which is the agent's machine's; nothing when it does not answer.
     fn bookings(&self, registry: &mut Registry) {
         let (booked, budget, unexplained) =
             (PoolGauge::default(), PoolGauge::default(), PoolGauge::default());
-        let labels = |pool: &str| PoolLabels { node: self.node.to_string(), pool: pool.to_owned() };
-        let book: Book = match self.store.book() {
+        let labels = |id: &str| {
+            // A cluster's ledger names a pool after its node too.
+            let of_cluster = self.joined.as_ref().and_then(|_| id.split_once(':'));
+            let (node, pool) = of_cluster.unwrap_or((self.node.as_str(), id));
+            PoolLabels { node: node.to_owned(), pool: pool.to_owned() }
+        };
+        let book = match self.book() {
             Ok(book) => book,
             Err(error) => {
                 tracing::warn!("{error}");
@@ -174,6 +204,12 @@ impl App {
             booked.get_or_create(&labels(pool.id.as_str())).set(pool.used.as_f64());
             if let Some(most) = pool.budget {
                 budget.get_or_create(&labels(pool.id.as_str())).set(most.as_f64());
+            }
+            // What others use of it is what keeps the room below what the budget leaves.
+            if let (true, Some(left), Some(room)) =
+                (self.joined.is_some(), pool.free(), book.room(pool.id.as_str()))
+            {
+                unexplained.get_or_create(&labels(pool.id.as_str())).set(left.saturating_sub(room).as_f64());
             }
         }
         let occupancy = self.occupancy(&book);

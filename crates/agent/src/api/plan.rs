@@ -66,7 +66,7 @@ pub(super) async fn plan(
     if let Some(refused) = &answer.refusal {
         app.note_refusal("plan", refused);
     }
-    Ok(read::json(answer.status, answer.body))
+    Ok(app.aged(read::json(answer.status, answer.body)))
 }
 
 impl App {
@@ -97,10 +97,10 @@ impl App {
     fn planned(&self, body: &[u8]) -> Result<Answer, ApiError> {
         let asked: PlanRequest = read::parse(body)?;
         let wanted = self.wanted(&asked)?;
-        let snapshot = self.snapshot();
+        let (version, snapshot) = self.seen();
         let generation = snapshot.generation.get();
         let key = key(body, &wanted.state);
-        if let Some(answer) = self.memory.get(generation, &key) {
+        if let Some(answer) = self.memory.get(version, &key) {
             tracing::debug!(generation, "planned before");
             return Ok(answer);
         }
@@ -112,7 +112,7 @@ impl App {
         let answer = answer?;
         let reason = answer.refusal.as_ref().map(|refused| refused.reason);
         tracing::info!(model = wanted.spec.name(), generation, microseconds, refused = reason, "planned");
-        self.memory.keep(generation, key, answer.clone());
+        self.memory.keep(version, key, answer.clone());
         Ok(answer)
     }
 

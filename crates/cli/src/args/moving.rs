@@ -17,6 +17,7 @@ pub(super) const DIFF_EXAMPLES: &str = "Examples:
 
 pub(super) const REBALANCE_EXAMPLES: &str = "Examples:
   plimsoll rebalance plan.json --cluster home.toml
+  plimsoll rebalance --cluster etcd://10.0.0.7/home --apply
   plimsoll rebalance plan.json --cluster home.toml --tolerance 5% --out better.json";
 
 #[derive(Debug, Args)]
@@ -41,7 +42,7 @@ pub(crate) struct FitArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// A plan that was saved with `plan --out`.
+    /// A plan that was saved with `plan --out`, or the plan in force of a cluster (etcd://10.0.0.7:2379/home).
     pub(crate) old: PathBuf,
 
     /// Another plan for the same model.
@@ -50,8 +51,9 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RebalanceArgs {
-    /// The plan in force, saved with `plan --out`.
-    pub(crate) plan: PathBuf,
+    /// The plan in force, saved with `plan --out`; left out, the one of the cluster (--cluster etcd://…).
+    #[arg(required_unless_present = "cluster")]
+    pub(crate) plan: Option<PathBuf>,
 
     /// The machines as they are now, as a TOML file; this machine when not given.
     #[arg(long, value_name = "FILE")]
@@ -76,6 +78,10 @@ pub(crate) struct RebalanceArgs {
     /// Save the new plan as a file.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Put the new plan in force in the cluster (--cluster etcd://…). Nothing is moved.
+    #[arg(long, requires = "cluster")]
+    pub(crate) apply: bool,
 }
 
 /// A share in per cent (`2%`), or as it is (`0.02`).

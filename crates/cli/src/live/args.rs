@@ -1,5 +1,6 @@
 //! What can be typed after `plimsoll node`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -10,6 +11,8 @@ use crate::ledger::args::parse_time;
 pub(crate) const NODE_EXAMPLES: &str = "Examples:
   plimsoll node join --cluster etcd://10.0.0.7,10.0.0.8,10.0.0.9/home --rpc 10.0.0.8:50052
   plimsoll node ls --cluster etcd://10.0.0.7/home
+  plimsoll node plan --cluster etcd://10.0.0.7/home
+  plimsoll node plan --set plan.json --cluster etcd://10.0.0.7/home
   plimsoll node drain mac --cluster etcd://10.0.0.7/home";
 
 #[derive(Debug, Args)]
@@ -28,6 +31,10 @@ pub(crate) enum NodeCommand {
     Drain(DrainArgs),
     /// Place things on a machine again.
     Undrain(DrainArgs),
+    /// Show the plan in force and how it stands, put another one in force, or forget it.
+    ///
+    /// Exit status: 1 where the plan in force no longer holds, or the other one was not put in force.
+    Plan(PlanInForceArgs),
 }
 
 /// Which cluster.
@@ -40,6 +47,28 @@ pub(crate) struct ClusterArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct PlanInForceArgs {
+    /// Put this plan in force, saved with `plan --out`; refused when the machines have changed since it was made.
+    #[arg(long, value_name = "PLAN", conflicts_with = "forget")]
+    pub(crate) set: Option<PathBuf>,
+
+    /// There is to be none any more. No engine is stopped.
+    #[arg(long)]
+    pub(crate) forget: bool,
+
+    /// Only where this plan is the one in force (0: none is); default: whichever it is.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) replaces: Option<u64>,
+
+    /// Save the plan in force as a file.
+    #[arg(long, value_name = "FILE", conflicts_with = "forget")]
+    pub(crate) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
     /// The machine.
     pub(crate) node: NodeId,
@@ -48,8 +77,10 @@ pub(crate) struct DrainArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
+/// How a machine is known in a cluster.
 #[derive(Debug, Args)]
-pub(crate) struct JoinArgs {
+#[command(next_help_heading = "Joining")]
+pub(crate) struct PlaceArgs {
     /// What this machine is called there; default: its host name.
     #[arg(long, value_name = "NODE")]
     pub(crate) name: Option<NodeId>,
@@ -65,6 +96,12 @@ pub(crate) struct JoinArgs {
     /// It runs the engine.
     #[arg(long)]
     pub(crate) main: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
 
     /// How often to say what is free (5s, 1m).
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]

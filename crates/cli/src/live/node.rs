@@ -61,6 +61,7 @@ pub(crate) fn node(args: &NodeArgs, cli: &Cli) -> Outcome {
         }
         NodeCommand::Drain(args) => drain(args, true, cli),
         NodeCommand::Undrain(args) => drain(args, false, cli),
+        NodeCommand::Plan(args) => super::force::run(args, cli),
     }
 }
 
@@ -149,6 +150,7 @@ fn join(args: &JoinArgs, cli: &Cli) -> Outcome {
         }
         report(&agent, cli);
     }
+    agent.leave();
     Ok(format!("{} left\n", agent.node()))
 }
 
@@ -157,12 +159,12 @@ fn enter(live: &plimsoll::live::Live, args: &JoinArgs) -> Result<Agent, Failure>
     let mut node =
         machine.nodes.into_iter().next().ok_or_else(|| Failure::Internal("no machine".to_owned()))?;
     let host = node.id.to_string();
-    if let Some(name) = &args.name {
+    if let Some(name) = &args.place.name {
         node.id = name.clone();
     }
-    node.main = args.main;
-    node.rpc.clone_from(&args.rpc);
-    let mut resources = resources(&node).with_address(args.address.clone().unwrap_or(host));
+    node.main = args.place.main;
+    node.rpc.clone_from(&args.place.rpc);
+    let mut resources = resources(&node).with_address(args.place.address.clone().unwrap_or(host));
     if let Some(boot) = ProcOwners::new().boot() {
         resources = resources.with_boot_id(boot);
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::etcd::{Credentials, EtcdLedger, Options, Session};
-use plimsoll::live::{Live, LiveError};
+use plimsoll::live::{Live, LiveError, Seen};
 use plimsoll::residency::{Book, Owners, ProcOwners, ProcessId, Standing, Store, StoreError, Timestamp};
 
 use crate::failure::Failure;
@@ -15,6 +15,11 @@ const USER: &str = "PLIMSOLL_ETCD_USER";
 
 /// Opens the cluster of this address.
 pub(super) fn open(url: &str) -> Result<Live, Failure> {
+    open_with(url, "--cluster", Options::default())
+}
+
+/// The same with other options, for the address that was typed after this flag.
+pub(super) fn open_with(url: &str, flag: &str, options: Options) -> Result<Live, Failure> {
     let credentials = match std::env::var(USER) {
         Ok(told) => match told.split_once(':') {
             Some((user, password)) if !user.is_empty() => Some(Credentials::new(user, password)),
@@ -22,21 +27,28 @@ pub(super) fn open(url: &str) -> Result<Live, Failure> {
         },
         Err(_) => None,
     };
-    Live::open(url, Options { credentials, ..Options::default() }).map_err(|error| match error {
-        LiveError::Url(error) => Failure::Input(format!("--cluster: {error}")),
+    Live::open(url, Options { credentials, ..options }).map_err(|error| match error {
+        LiveError::Url(error) => Failure::Input(format!("{flag}: {error}")),
         error => Failure::input(error),
     })
 }
 
-/// The machines of a cluster, less what is booked.
-pub(crate) fn snapshot(url: &Path) -> Result<ClusterSnapshot, Failure> {
-    let seen = open(url.to_str().unwrap_or_default())?.seen().map_err(Failure::input)?;
+/// A cluster at this moment; what stands there and cannot be used is said.
+pub(super) fn seen(live: &Live) -> Result<Seen, Failure> {
+    let seen = live.seen().map_err(Failure::input)?;
     for problem in &seen.problems {
         crate::complain(&format!("note: {problem}"));
     }
+    Ok(seen)
+}
+
+/// The machines of a cluster, less what is booked.
+pub(crate) fn snapshot(url: &Path) -> Result<ClusterSnapshot, Failure> {
+    let seen = seen(&open(url.to_str().unwrap_or_default())?)?;
     if seen.snapshot.nodes.is_empty() {
         return Err(Failure::Input(
-            "nobody is in the cluster; run `plimsoll node join` on its machines".to_owned(),
+            "nobody is in the cluster; run `plimsoll agent --join` or `plimsoll node join` on its machines"
+                .to_owned(),
         ));
     }
     Ok(seen.snapshot)

@@ -7,6 +7,11 @@ use plimsoll::{Planned, Rebalanced};
 use crate::args::RebalanceArgs;
 use crate::show::{self, clean, value_text, wrap};
 
+/// The plan that is moved.
+pub(super) fn named(args: &RebalanceArgs) -> String {
+    args.plan.as_deref().map_or_else(|| "the plan in force".to_owned(), crate::live::shown)
+}
+
 /// The whole answer.
 pub(super) fn told(args: &RebalanceArgs, done: &Rebalanced, broken: &[String], verbose: bool) -> String {
     let rebalance = &done.rebalance;
@@ -16,8 +21,8 @@ pub(super) fn told(args: &RebalanceArgs, done: &Rebalanced, broken: &[String], v
         out.push('\n');
     };
     let cluster =
-        args.cluster.as_ref().map_or_else(|| "this machine".to_owned(), |path| path.display().to_string());
-    line(&format!("{}: {} on {cluster}", clean(done.planned.name()), args.plan.display()));
+        args.cluster.as_ref().map_or_else(|| "this machine".to_owned(), |path| crate::live::shown(path));
+    line(&format!("{}: {} on {cluster}", clean(done.planned.name()), named(args)));
     let value = |value: Option<f64>| value.and_then(|value| value_text(rebalance.target.objective, value));
     let with = |value: Option<String>| value.map_or_else(String::new, |value| format!(": {value}"));
     if broken.is_empty() {

@@ -30,6 +30,8 @@ pub enum AgentState {
     Registered,
     /// Its lease was lost, and it tries to come back; what it met last.
     Lost(String),
+    /// It was taken out.
+    Left,
 }
 
 /// What keeps one machine registered, until it is dropped.
@@ -38,7 +40,8 @@ pub enum AgentState {
 pub struct Agent {
     held: Arc<Mutex<Held>>,
     shared: Arc<Shared>,
-    task: Option<OwnedTask>,
+    // Taken when it leaves.
+    task: Mutex<Option<OwnedTask>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,7 @@ impl Agent {
     pub(super) fn begin(shared: &Arc<Shared>, resources: NodeResources) -> Result<Self, JoinError> {
         let on_runtime = Arc::clone(shared);
         let (held, task) = shared.run(|_| async move { Ok(begin(on_runtime, resources).await) })??;
-        Ok(Self { held, shared: Arc::clone(shared), task: Some(task) })
+        Ok(Self { held, shared: Arc::clone(shared), task: Mutex::new(Some(task)) })
     }
 
     /// The machine.
@@ -123,6 +126,21 @@ impl Agent {
         }
     }
 
+    /// Takes the machine out, and waits until that is so, a second at most; where nobody answers its lease ends by itself.
+    pub fn leave(&self) {
+        if let Some(session) = self.part() {
+            session.end();
+        }
+    }
+
+    /// Nobody registers it again. What ends its lease.
+    fn part(&self) -> Option<Arc<Session>> {
+        drop(self.task.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut held = lock(&self.held);
+        held.state = AgentState::Left;
+        held.session.take()
+    }
+
     fn lease(&self, what: &'static str) -> Result<i64, EtcdError> {
         let held = lock(&self.held);
         let alive = held.session.as_ref().filter(|session| session.lost().is_none());
@@ -133,10 +151,8 @@ impl Agent {
 impl Drop for Agent {
     /// The machine is gone when this returns, unless a runtime calls or nobody answers.
     fn drop(&mut self) {
-        self.task = None;
-        // The task may still hold the rest for a moment.
-        let session = lock(&self.held).session.take();
-        drop(session);
+        // What keeps it registered may still hold the rest for a moment.
+        drop(self.part());
     }
 }
 

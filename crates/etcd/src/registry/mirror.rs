@@ -85,7 +85,8 @@ struct Known {
     merge: Merge,
     /// When what is known was certainly the latest.
     latest: Instant,
-    silent: bool,
+    /// Why nobody answers, while that is so.
+    silent: Option<String>,
 }
 
 impl Mirror {
@@ -96,7 +97,7 @@ impl Mirror {
             state: Arc::new(ClusterState::new()),
             told: Announcer::new(),
             start,
-            known: Mutex::new(Known { merge: Merge::new(keys.clone()), latest: start, silent: false }),
+            known: Mutex::new(Known { merge: Merge::new(keys.clone()), latest: start, silent: None }),
         });
         let follower = Follower { copy: Arc::clone(&copy), keys, grace, leaving: BTreeMap::new() };
         let task = shared.run(|connection| async move {
@@ -122,6 +123,11 @@ impl Mirror {
     /// How long ago what is shown was certainly the latest: a second or two, or more while no majority answers.
     pub fn age(&self) -> Duration {
         self.copy.lock().latest.elapsed()
+    }
+
+    /// Why no majority answers, while that is so.
+    pub fn silent(&self) -> Option<String> {
+        self.copy.lock().silent.clone()
     }
 
     /// Tells all that happens from now on.
@@ -187,6 +193,9 @@ impl Follower {
                 }
                 sleep(PAUSE).await;
             };
+            // Whether they changed meanwhile is not known.
+            self.copy.told.tell(&RegistryEvent::Ledger);
+            self.copy.told.tell(&RegistryEvent::Plan);
         }
     }
 
@@ -260,7 +269,7 @@ impl Follower {
     fn heard(&self, asked: Instant) {
         let mut known = self.copy.lock();
         known.latest = asked;
-        if std::mem::replace(&mut known.silent, false) {
+        if known.silent.take().is_some() {
             drop(known);
             self.copy.told.tell(&RegistryEvent::Heard);
         }
@@ -269,7 +278,7 @@ impl Follower {
     fn broken(&self, reason: String) {
         let mut known = self.copy.lock();
         // One member that went away is none of anybody's business while the others answer.
-        if known.latest.elapsed() > 3 * ASK && !std::mem::replace(&mut known.silent, true) {
+        if known.latest.elapsed() > 3 * ASK && known.silent.replace(reason.clone()).is_none() {
             drop(known);
             self.copy.told.tell(&RegistryEvent::Silent { reason });
         }
