@@ -5,7 +5,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use plimsoll::model::{ModelSpec, OpenError};
+use plimsoll::model::gguf::read_gguf;
+use plimsoll::model::{GgufHeader, ModelSpec, OpenError};
 
 /// So many headers are kept.
 const KEPT: usize = 64;
@@ -25,6 +26,14 @@ pub(crate) struct State(Vec<(PathBuf, u64, Option<SystemTime>)>);
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) spec: Arc<ModelSpec>,
+    pub(crate) path: PathBuf,
+    pub(crate) state: State,
+}
+
+/// A file that is loaded beside a model.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) header: GgufHeader,
     pub(crate) path: PathBuf,
     pub(crate) state: State,
 }
@@ -92,6 +101,17 @@ impl Models {
         }
         kept.insert(path.clone(), (state.clone(), Arc::clone(&spec)));
         Ok(Found { spec, path, state })
+    }
+
+    /// The GGUF file of this name, which need not be a model; blocks.
+    pub(crate) fn piece(&self, name: &str) -> Result<Piece, NameError> {
+        let path = self.resolve(name)?;
+        let state = self.state(name, &path)?;
+        let header = read_gguf(&path).map_err(|source| NameError::Open {
+            name: name.to_owned(),
+            source: Box::new(OpenError::Gguf(source)),
+        })?;
+        Ok(Piece { header, path, state })
     }
 
     fn resolve(&self, name: &str) -> Result<PathBuf, NameError> {

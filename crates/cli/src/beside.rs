@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll::export::llama_cpp::BesideFlags;
 use plimsoll::model::gguf::read_gguf;
-use plimsoll::model::{GgufHeader, ModelFormat, ModelSpec};
+use plimsoll::model::{GgufHeader, ModelSpec};
 use plimsoll::{Adapted, Adapter, Beside, Draft, Engine, Projector};
 
 use crate::args::PlanArgs;
@@ -77,24 +77,16 @@ fn text(path: &Path) -> Result<String, Failure> {
 
 fn projector(path: &Path) -> Result<(String, GgufHeader), Failure> {
     let header = read_gguf(path).map_err(Failure::input)?;
-    let fact = |key: &str| header.metadata.get(key).and_then(|value| value.as_text());
-    let is_one = fact("general.type") == Some("mmproj") || fact("general.architecture") == Some("clip");
-    if !is_one {
-        let kind = fact("general.architecture").unwrap_or("of no architecture");
-        return Err(Failure::Input(format!("{} is no projector: it is {kind}", path.display())));
-    }
-    Ok((text(path)?, header))
+    let path = text(path)?;
+    Projector::new(&path, &header).map_err(Failure::input)?;
+    Ok((path, header))
 }
 
 fn draft(path: &Path) -> Result<(String, ModelSpec), Failure> {
     let model = input::open_model(path)?;
-    if model.format() != ModelFormat::Gguf {
-        return Err(Failure::Input(format!(
-            "{} is no GGUF file, and llama.cpp drafts with no other",
-            path.display()
-        )));
-    }
-    Ok((text(path)?, model))
+    let path = text(path)?;
+    Draft::new(&path, &model).map_err(Failure::input)?;
+    Ok((path, model))
 }
 
 fn adapters_of(named: &[(PathBuf, Option<f32>)]) -> Result<Vec<(String, Option<f32>, GgufHeader)>, Failure> {

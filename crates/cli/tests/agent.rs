@@ -8,6 +8,9 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use plimsoll_testkit::adapter::adapter;
+use plimsoll_testkit::gguf::Value::Text;
+use plimsoll_testkit::gguf::{Data, Writer};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -129,6 +132,56 @@ fn the_agent_answers_what_the_command_prints() {
         .unwrap(),
     );
     assert_eq!(refusal, printed);
+    assert_eq!(agent.end(Signal::INT).0, Some(0));
+}
+
+#[test]
+fn what_lies_beside_a_model_is_planned_as_by_the_command() {
+    let folder = Folder::new("beside");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").canonicalize().unwrap();
+    let at = |name: &str| folder.0.canonicalize().unwrap().join(name).to_str().unwrap().to_owned();
+    std::fs::copy(examples.join("llama-3.1-8b-q4_k_m.gguf"), folder.0.join("m.gguf")).unwrap();
+    std::fs::copy(examples.join("llama-3.1-8b-q4_k_m.gguf"), folder.0.join("small.gguf")).unwrap();
+    let pairs = adapter("llama").pair("blk.7.attn_q.weight", &[4096, 4096], 16, 1);
+    for name in ["tone.gguf", "terms.gguf"] {
+        pairs.write(&folder.0.join(name), Data::Whole).unwrap();
+    }
+    let projector = Writer::new().fact("general.architecture", Text("clip".to_owned())).tensor(
+        "v.blk.0.attn_q.weight",
+        &[4096, 4096],
+        0,
+        1 << 26,
+    );
+    projector.write(&folder.0.join("eyes.gguf"), Data::Whole).unwrap();
+    let cards = examples.join("two-cards.toml").to_str().unwrap().to_owned();
+    let agent =
+        Agent::start(&["--cluster", &cards, "--ledger", &folder.path("l.db"), "--models", &folder.path("")]);
+    let asked = "{\"model\": \"m.gguf\", \"ctx\": 4096, \"mmproj\": \"eyes.gguf\", \"draft\": \"small.gguf\", \
+                 \"lora\": [\"tone.gguf\"], \"lora_scaled\": [\"terms.gguf:0.5\"]}";
+    let (status, told) = agent.ask("POST /v1/plan", asked);
+    assert_eq!(status, "HTTP/1.1 200 OK", "{told}");
+    let (model, eyes, small, tone, terms) =
+        (at("m.gguf"), at("eyes.gguf"), at("small.gguf"), at("tone.gguf"), at("terms.gguf:0.5"));
+    let typed = ["plan", &model, "--cluster", &cards, "--ctx", "4096", "--mmproj", &eyes, "--draft", &small];
+    let output =
+        plimsoll(&[&typed[..], &["--lora", &tone, "--lora-scaled", &terms, "--json"]].concat()).output();
+    assert_eq!(told, String::from_utf8(output.unwrap().stdout).unwrap());
+    for (body, status, why) in [
+        (r#"{"model": "m.gguf", "lora": ["no.gguf"]}"#, "404 Not Found", "no model 'no.gguf'"),
+        (r#"{"model": "m.gguf", "lora": ["../x.gguf"]}"#, "400 Bad Request", "of names alone"),
+        (r#"{"model": "m.gguf", "lora_scaled": ["tone.gguf"]}"#, "400 Bad Request", "is not FILE:SCALE"),
+        (r#"{"model": "m.gguf", "mmproj": "tone.gguf"}"#, "400 Bad Request", "is no projector"),
+        (r#"{"model": "m.gguf", "lora": ["small.gguf"]}"#, "400 Bad Request", "small.gguf"),
+        (
+            r#"{"model": "m.gguf", "engine": "none", "draft": "small.gguf"}"#,
+            "400 Bad Request",
+            "under llama.cpp",
+        ),
+    ] {
+        let (first, told) = agent.ask("POST /v1/plan", body);
+        assert_eq!(first, format!("HTTP/1.1 {status}"), "{body}: {told}");
+        assert!(told.contains(why), "{body}: {told}");
+    }
     assert_eq!(agent.end(Signal::INT).0, Some(0));
 }
 

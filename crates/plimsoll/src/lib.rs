@@ -80,7 +80,7 @@ pub use exports::WordsError;
 pub use fit::{Fit, Largest, Limit};
 pub use flags::{Meaning, MeaningError, meaning, meaning_beside};
 pub use job::{CheckError, Checked, DigestError, Job, JobError, Planned, check, digest_for};
-pub use parts::{Beside, Draft, Projector};
+pub use parts::{Beside, BesideError, Draft, Projector};
 pub use rebalance::{MoveError, Rebalanced, holding, rebalance};
 pub use resident::Processes;
 pub use size::{Place, Size, size};

@@ -2,7 +2,9 @@
 
 use plimsoll_balance::{FixedPart, PlanError};
 use plimsoll_cluster::{Device, GpuBackend, Node};
-use plimsoll_model::{ContextLength, EstimateError, GgufHeader, ModelSpec, Padding, Request, tensor_bytes};
+use plimsoll_model::{
+    ContextLength, EstimateError, GgufHeader, ModelFormat, ModelSpec, Padding, Request, tensor_bytes,
+};
 use plimsoll_units::{Bytes, DeviceRef};
 
 use crate::adapters;
@@ -52,6 +54,57 @@ impl Projector<'_> {
     pub(crate) fn part(&self, device: DeviceRef, on_host: bool) -> FixedPart {
         let padding = if on_host { Padding::Cpu } else { Padding::Cuda };
         FixedPart { name: "projector".to_owned(), device, bytes: tensor_bytes(self.header, padding) }
+    }
+}
+
+/// Why a file cannot be loaded beside a model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BesideError {
+    /// It is something else than a projector.
+    #[error("{path} is no projector: it is {kind}")]
+    NoProjector {
+        /// The file, as the person gave it.
+        path: String,
+        /// The architecture that it names.
+        kind: String,
+    },
+    /// llama.cpp reads no such draft models.
+    #[error("{path} is no GGUF file, and llama.cpp drafts with no other")]
+    DraftForm {
+        /// The file, as the person gave it.
+        path: String,
+    },
+}
+
+impl<'a> Projector<'a> {
+    /// The projector of this file.
+    ///
+    /// # Errors
+    ///
+    /// The file is no projector.
+    pub fn new(path: &'a str, header: &'a GgufHeader) -> Result<Self, BesideError> {
+        let fact = |key: &str| header.metadata.get(key).and_then(|value| value.as_text());
+        let kind = fact("general.architecture");
+        if fact("general.type") == Some("mmproj") || kind == Some("clip") {
+            return Ok(Self { path, header });
+        }
+        let kind = kind.unwrap_or("of no architecture").to_owned();
+        Err(BesideError::NoProjector { path: path.to_owned(), kind })
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// The draft model of this file.
+    ///
+    /// # Errors
+    ///
+    /// It is no GGUF file.
+    pub fn new(path: &'a str, model: &'a ModelSpec) -> Result<Self, BesideError> {
+        match model.format() {
+            ModelFormat::Gguf => Ok(Self { path, model }),
+            _ => Err(BesideError::DraftForm { path: path.to_owned() }),
+        }
     }
 }
 

@@ -72,6 +72,16 @@ pub struct PlanRequest {
     #[serde(default = "on_device")]
     #[schema(default = "device")]
     pub ffn: PlaceWord,
+    /// A projector to load beside the model, as a path below the agent's folder of models; under llama.cpp.
+    pub mmproj: Option<String>,
+    /// A draft model to load beside the model, as such a path; under llama.cpp.
+    pub draft: Option<String>,
+    /// Adapters to load beside the model, as such paths; under llama.cpp.
+    #[serde(default)]
+    pub lora: Vec<String>,
+    /// Adapters with a strength of their own (`terms.gguf:0.5`).
+    #[serde(default)]
+    pub lora_scaled: Vec<String>,
     /// What the plan should be good at.
     #[serde(default)]
     #[schema(default = "latency")]

@@ -1,6 +1,7 @@
 //! What can be asked of an agent, and what it answers.
 
 mod ask;
+mod beside;
 mod cluster;
 mod current;
 mod document;

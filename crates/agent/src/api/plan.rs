@@ -11,17 +11,17 @@ use plimsoll::balance::PlanError;
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::export::stopped_text;
 use plimsoll::model::{ModelSpec, list};
-use plimsoll::{Job, JobError, WordsError, suggestions};
+use plimsoll::{Adapted, Job, JobError, WordsError, suggestions};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::ask::PlanRequest;
+use super::beside::{self, Files};
 use super::memory::{Answer, Key, Refused};
 use super::read;
 use crate::app::App;
 use crate::clock;
 use crate::error::{ApiError, chain};
-use crate::models::NameError;
 
 /// What is told of a refusal.
 #[derive(Serialize)]
@@ -97,15 +97,17 @@ impl App {
     fn planned(&self, body: &[u8]) -> Result<Answer, ApiError> {
         let asked: PlanRequest = read::parse(body)?;
         let wanted = self.wanted(&asked)?;
+        let engine = asked.engine(&wanted.spec);
+        let files = Files::open(&asked, self.models.as_ref(), engine)?;
         let (version, snapshot) = self.seen();
         let generation = snapshot.generation.get();
-        let key = key(body, &wanted.state);
+        let key = key(body, &[&wanted.state, &files.state]);
         if let Some(answer) = self.memory.get(version, &key) {
             tracing::debug!(generation, "planned before");
             return Ok(answer);
         }
         let begun = clock::start();
-        let answer = make(&asked, &wanted, &snapshot);
+        let answer = make(&asked, &wanted, &files, &snapshot);
         let took = begun.elapsed();
         self.reckoning.planned(took);
         let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -119,21 +121,9 @@ impl App {
     fn wanted(&self, asked: &PlanRequest) -> Result<Wanted, ApiError> {
         match (&asked.model, &asked.list) {
             (Some(name), None) => {
-                let models = self.models.as_ref().ok_or_else(|| {
-                    ApiError::input(format!(
-                        "the model '{name}' is named by path, and this agent was started without a folder of models"
-                    ))
-                })?;
-                let found = models.open(name).map_err(|error| match &error {
-                    NameError::Missing { .. } => ApiError::new(StatusCode::NOT_FOUND, chain(&error)),
-                    _ => ApiError::because(&error),
-                })?;
-                let path = found.path.to_str().map(str::to_owned);
-                let path = path.ok_or_else(|| {
-                    ApiError::input(format!(
-                        "the path of the model '{name}' is not UTF-8: no command line can name it"
-                    ))
-                })?;
+                let models = beside::folder(self.models.as_ref(), name)?;
+                let found = models.open(name).map_err(|error| beside::wrong(&error))?;
+                let path = beside::text(name, &found.path)?;
                 Ok(Wanted { spec: found.spec, path, state: found.state.key() })
             }
             (None, Some(text)) => {
@@ -176,20 +166,38 @@ impl App {
     }
 }
 
-fn key(body: &[u8], state: &str) -> Key {
+fn key(body: &[u8], states: &[&str]) -> Key {
     let mut hash = Sha256::new();
     hash.update(body);
-    hash.update([0]);
-    hash.update(state);
+    for state in states {
+        hash.update([0]);
+        hash.update(state);
+    }
     hash.finalize().into()
 }
 
 /// The answer to a request that was understood.
-fn make(asked: &PlanRequest, wanted: &Wanted, snapshot: &ClusterSnapshot) -> Result<Answer, ApiError> {
+fn make(
+    asked: &PlanRequest,
+    wanted: &Wanted,
+    files: &Files,
+    snapshot: &ClusterSnapshot,
+) -> Result<Answer, ApiError> {
     let engine = asked.engine(&wanted.spec);
     let options = asked.options(snapshot)?;
-    let job = Job::new(&wanted.spec, snapshot, engine, asked.request(engine)?, options)
-        .with_offload(asked.offload());
+    let adapted = files.adapted(&wanted.spec)?;
+    if adapted.is_some()
+        && let Err(error) = engine.takes_adapters()
+    {
+        return refusal(wanted, &RefusalRecord::excluded(error.to_string()));
+    }
+    let model = adapted.as_ref().map_or(&*wanted.spec, Adapted::model);
+    let mut job = Job::new(model, snapshot, engine, asked.request(engine)?, options)
+        .with_offload(asked.offload())
+        .with_beside(files.beside()?);
+    if let Some(adapted) = &adapted {
+        job = job.with_adapters(adapted);
+    }
     let planned = match job.plan() {
         Ok(planned) => planned,
         Err(error @ JobError::Audit(_)) => return Err(ApiError::fault(error.to_string())),
