@@ -127,6 +127,7 @@ fn nothing_is_wider_than_eighty_columns() {
         &["plan", BIG, "--cluster", HOME][..],
         &["plan", BIG, "--cluster", "examples/mac-and-pc.toml", "--objective", "balanced", "-v"],
         &["inspect", "examples/gpt-oss-120b-mxfp4.gguf"],
+        &["inspect", "examples/qwen3-30b-a3b-q4_k_m.gguf", "-v"],
         &["detect"],
     ] {
         let text = succeeds(args);
@@ -311,7 +312,8 @@ fn wrong_input_is_named_and_ends_with_two() {
             "plans are made for llama.cpp, ik_llama.cpp, vllm",
         ),
         (vec!["plan", BIG, "--cluster", HOME, "--out", "no-such-folder/plan.json"], "no-such-folder"),
-        (vec!["check", BIG], "llama-3.1-70b"),
+        (vec!["check", BIG], "llama-3.1-70b-q4_k_m.gguf is no saved plan (plan --out): it is not text"),
+        (vec!["plan", BIG, "--cluster", BIG], "it is not text"),
         (vec!["inspect", HOME], "home-lab.toml"),
         (vec!["completions", "tcsh"], "tcsh"),
     ] {

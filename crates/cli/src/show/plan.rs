@@ -1,6 +1,6 @@
 //! A plan as a table with a bar for each device.
 
-use plimsoll::balance::{HostUse, Objective, Optimality, Stage, StoppedBy};
+use plimsoll::balance::{HostUse, Objective, Optimality, Stage, StoppedBy, Transfers};
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::export::{Export, assumption_text};
 use plimsoll::model::{ModelSpec, Request};
@@ -23,7 +23,11 @@ pub(crate) fn plan(
     let mut out = head(planned, model);
     out.push('\n');
     out.push_str(&devices(planned));
-    out.push_str("  █ weights  ▓ context  ▒ engine  · free\n\n");
+    out.push_str("  █ weights  ▓ context  ▒ engine  · free\n");
+    if passing(planned).is_some() {
+        out.push_str("  time: without what is passed on, which counts below\n");
+    }
+    out.push('\n');
     out.push_str(&wrap(&value(planned), "  "));
     out.push('\n');
     for line in left_out(planned, snapshot) {
@@ -217,7 +221,8 @@ fn value(planned: &Planned) -> String {
         }
         (Objective::Throughput, Some(s)) if s > 0.0 => {
             format!(
-                "slowest stage {}: up to {:.1} tokens/s with enough requests at once",
+                "slowest stage{} {}: up to {:.1} tokens/s with enough requests at once",
+                passing(planned).unwrap_or_default(),
                 seconds(s),
                 1.0 / s
             )
@@ -238,6 +243,15 @@ fn value(planned: &Planned) -> String {
         Optimality::Unproven => "whether another plan is better is not proven".to_owned(),
     };
     format!("{what}; {proof}")
+}
+
+/// How the slowest stage counts what is passed on, where it does: the times of single devices never do.
+fn passing(planned: &Planned) -> Option<&'static str> {
+    match planned.options.transfers {
+        Transfers::Apart => None,
+        Transfers::Overlapped => Some(", or what it passes on,"),
+        Transfers::Added => Some(" with what it receives and passes on"),
+    }
 }
 
 /// Whether the host holds layers only where nothing else would fit: that comes before the objective.
