@@ -296,7 +296,7 @@ fn layers(rows: &[Row], verbose: bool) -> String {
         cells.extend(shown.iter().map(|(_, pick)| pick(&row.classes).scaled().to_string()));
         cells.push(row.kv.scaled().to_string());
         let indices = show::indices(indices);
-        cells.push(if verbose { textwrap::fill(&indices, which) } else { shorten(&indices, which) });
+        cells.push(if verbose { show::lines(&indices, which) } else { shorten(&indices, which) });
         table.add_row(cells);
     }
     show::text(&table)

@@ -5,7 +5,8 @@ mod beside;
 use std::path::{Path, PathBuf};
 
 use plimsoll::balance::PlanError;
-use plimsoll::{Job, JobError, WordsError, suggestions};
+use plimsoll::model::ModelFormat;
+use plimsoll::{Engine, Job, JobError, WordsError, suggestions};
 
 use crate::args::{Cli, PlanArgs};
 use crate::failure::{Failure, Outcome};
@@ -69,7 +70,24 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     if cli.json {
         return Ok(saved);
     }
-    Ok(show::plan(&planned, &model, &snapshot, export.as_ref(), cli.verbose))
+    let mut text = show::plan(&planned, &model, &snapshot, export.as_ref(), cli.verbose);
+    if let (None, Some(why)) = (&export, nothing_to_type(engine, model.format())) {
+        text += &(show::wrap(&format!("note: {why}"), "  ") + "\n");
+    }
+    Ok(text)
+}
+
+/// Why an engine that was asked for is not told how to start.
+fn nothing_to_type(engine: Engine, format: ModelFormat) -> Option<String> {
+    match (engine, format) {
+        (Engine::None, _) => None,
+        (_, ModelFormat::List) => {
+            Some(format!("nothing to type: a list of layers is no file that {engine} could load"))
+        }
+        (_, ModelFormat::Gguf | ModelFormat::Safetensors) => {
+            Some(format!("nothing to type: {engine} runs a GGUF; convert the checkpoint, and plan that"))
+        }
+    }
 }
 
 /// Refuses to write over what was read, or two results into one file.

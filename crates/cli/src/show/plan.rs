@@ -118,7 +118,7 @@ fn devices(planned: &Planned) -> String {
         right.iter_mut().for_each(|column| *column += 1);
         right.push(0);
     }
-    let rows: Vec<[String; 5]> = stages
+    let mut rows: Vec<[String; 5]> = stages
         .iter()
         .map(|stage| {
             let used = stage.used_bytes();
@@ -131,15 +131,17 @@ fn devices(planned: &Planned) -> String {
             ]
         })
         .collect();
-    // The bar takes what the other columns leave, one blank on each side of every column.
-    let widest = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0).max([6, 6, 4, 9, 4][column])
-    };
     let columns = if timed { 5 } else { 4 };
-    let others: usize = (0..columns).map(widest).sum::<usize>() + 2 * (columns + 1);
-    let others = if several { others + 6 } else { others };
-    let bar_width = width().saturating_sub(others).clamp(8, 32);
+    // One blank on each side of every column, the bar's among them.
+    let beside = 2 * (columns + 1) + if several { 6 } else { 0 };
+    let but_layers: usize =
+        (0..columns).filter(|column| *column != 1).map(|column| widest(&rows, column)).sum();
+    let left = width().saturating_sub(but_layers + beside);
+    for row in &mut rows {
+        row[1] = super::lines(&row[1], left.saturating_sub(SHORTEST_BAR).max(12));
+    }
+    // The bar takes what the other columns leave.
+    let bar_width = left.saturating_sub(widest(&rows, 1)).clamp(SHORTEST_BAR, 32);
     let mut table = table(&header, &right);
     for (stage, [device, layers, full, budget, time]) in stages.iter().zip(rows) {
         let mut row = vec![device, layers, bar(stage, bar_width), full, budget];
@@ -152,6 +154,15 @@ fn devices(planned: &Planned) -> String {
         table.add_row(row);
     }
     text(&table)
+}
+
+/// A bar of fewer cells tells nothing.
+const SHORTEST_BAR: usize = 8;
+
+/// How wide a column of the devices is, its header counted.
+fn widest(rows: &[[String; 5]], column: usize) -> usize {
+    let cells = rows.iter().flat_map(|row| row[column].lines()).map(|line| line.chars().count());
+    cells.max().unwrap_or(0).max([6, 6, 4, 9, 4][column])
 }
 
 /// What lies on a device, parts of other devices' layers last.
