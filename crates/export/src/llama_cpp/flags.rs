@@ -41,7 +41,7 @@ pub struct Assignment {
     pub places: Vec<Place>,
 }
 
-/// Reads the words of a command line; the program's name may come first.
+/// Reads the words of a command line; the program's name may come first, and `env` with variables before it.
 ///
 /// # Errors
 ///
@@ -64,6 +64,9 @@ pub fn parse_flags(words: &[String]) -> Result<Flags, FlagsError> {
         fit: true,
     };
     let mut rest = words.iter().peekable();
+    if rest.next_if(|word| word.as_str() == "env").is_some() {
+        while rest.next_if(|word| !word.starts_with('-') && word.contains('=')).is_some() {}
+    }
     if rest.peek().is_some_and(|word| !word.starts_with('-')) {
         rest.next();
     }
