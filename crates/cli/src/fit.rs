@@ -48,6 +48,7 @@ struct ModelRecord {
     devices: Option<usize>,
     bytes: Option<u64>,
     short_bytes: Option<u64>,
+    any_ctx: Option<bool>,
     largest_ctx: Option<u64>,
     largest_devices: Option<usize>,
     largest_bytes: Option<u64>,
@@ -188,8 +189,11 @@ fn record(looked: &Looked) -> ModelRecord {
     let (limit, next) = match &fit.limit {
         Limit::Trained { .. } => ("trained", None),
         Limit::Memory { next, refusal } => ("memory", Some((*next, refusal))),
+        Limit::Longest { .. } => ("longest", None),
         Limit::Nothing => ("none", None),
     };
+    // One context was planned, and any other takes as much.
+    let endless = matches!(fit.limit, Limit::Nothing);
     let refusal = next.and_then(|(_, refusal)| refusal.as_ref());
     ModelRecord {
         path,
@@ -200,7 +204,8 @@ fn record(looked: &Looked) -> ModelRecord {
         devices: now.map(|now| now.1),
         bytes: now.map(|now| now.0.get()),
         short_bytes: fit.refusal.as_ref().map(|refusal| refusal.short_bytes.get()),
-        largest_ctx: fit.largest.as_ref().map(|largest| largest.context),
+        any_ctx: Some(endless),
+        largest_ctx: fit.largest.as_ref().filter(|_| !endless).map(|largest| largest.context),
         largest_devices: largest.map(|largest| largest.1),
         largest_bytes: largest.map(|largest| largest.0.get()),
         off_host_ctx: fit.off_host.as_ref().map(|largest| largest.context),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use plimsoll::Engine;
@@ -80,8 +80,12 @@ pub(crate) fn read_plan(path: &Path) -> Result<PlanFile, Failure> {
     if live::is_url(path) {
         return live::in_force(path).map(|(_, file)| file);
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("cannot read {}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => {
+            Failure::Input(format!("{} is no saved plan (plan --out): it is not text", path.display()))
+        }
+        _ => Failure::Input(format!("{}: {error}", cannot(path.display()))),
+    })?;
     PlanFile::parse(&text).map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
 }
 

@@ -295,7 +295,8 @@ fn layers(rows: &[Row], verbose: bool) -> String {
         let mut cells = vec![indices.len().to_string(), row.weights.scaled().to_string()];
         cells.extend(shown.iter().map(|(_, pick)| pick(&row.classes).scaled().to_string()));
         cells.push(row.kv.scaled().to_string());
-        cells.push(if verbose { show::indices(indices) } else { shorten(&show::indices(indices), which) });
+        let indices = show::indices(indices);
+        cells.push(if verbose { show::lines(&indices, which) } else { shorten(&indices, which) });
         table.add_row(cells);
     }
     show::text(&table)

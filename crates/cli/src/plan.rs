@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll::balance::PlanError;
-use plimsoll::{Job, JobError, WordsError, suggestions};
+use plimsoll::model::ModelFormat;
+use plimsoll::{Engine, Job, JobError, WordsError, suggestions};
 
 use crate::args::{Cli, PlanArgs};
 use crate::beside::Files;
@@ -78,7 +79,11 @@ pub(crate) fn run(args: &PlanArgs, cli: &Cli) -> Outcome {
     if cli.json {
         return Ok(saved);
     }
-    Ok(show::plan(&planned, model, &snapshot, export.as_ref(), cli.verbose))
+    let mut text = show::plan(&planned, model, &snapshot, export.as_ref(), cli.verbose);
+    if let (None, Some(why)) = (&export, nothing_to_type(engine, model.format())) {
+        text += &(show::wrap(&format!("note: {why}"), "  ") + "\n");
+    }
+    Ok(text)
 }
 
 /// The cluster in which a plan is to be put in force, where it is to be.
@@ -89,6 +94,19 @@ pub(crate) fn live_cluster(apply: bool, cluster: Option<&Path>) -> Result<Option
             path.display()
         ))),
         other => Ok(other),
+    }
+}
+
+/// Why an engine that was asked for is not told how to start.
+fn nothing_to_type(engine: Engine, format: ModelFormat) -> Option<String> {
+    match (engine, format) {
+        (Engine::None, _) => None,
+        (_, ModelFormat::List) => {
+            Some(format!("nothing to type: a list of layers is no file that {engine} could load"))
+        }
+        (_, ModelFormat::Gguf | ModelFormat::Safetensors) => {
+            Some(format!("nothing to type: {engine} runs a GGUF; convert the checkpoint, and plan that"))
+        }
     }
 }
 

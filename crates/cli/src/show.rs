@@ -31,6 +31,15 @@ pub(crate) fn wrap(line: &str, indent: &str) -> String {
     textwrap::fill(line, options)
 }
 
+/// A cell of a table on lines of at most `most` characters, broken at blanks alone: ranges of layers stay whole.
+pub(crate) fn lines(text: &str, most: usize) -> String {
+    let options = textwrap::Options::new(most)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
+}
+
 /// A command that is longer than the width goes on over several lines, as a shell reads it.
 pub(crate) fn command(words: &[String], indent: &str) -> String {
     let mut lines = vec![indent.to_owned()];
@@ -181,6 +190,11 @@ mod tests {
         let joined = text.replace("\\\n", " ");
         assert_eq!(shlex::split(&joined).unwrap(), words);
         assert!(!text.contains("--device \\"), "{text}");
+    }
+
+    #[test]
+    fn a_cell_is_broken_between_ranges() {
+        assert_eq!(lines("0-9, 12, 27-31", 12), "0-9, 12,\n27-31");
     }
 
     #[test]

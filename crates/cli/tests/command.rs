@@ -126,7 +126,9 @@ fn nothing_is_wider_than_eighty_columns() {
     for args in [
         &["plan", BIG, "--cluster", HOME][..],
         &["plan", BIG, "--cluster", "examples/mac-and-pc.toml", "--objective", "balanced", "-v"],
+        &["plan", "examples/gpt-oss-120b-mxfp4.gguf", "--cluster", "examples/two-cards.toml", "--ctx", "32k"],
         &["inspect", "examples/gpt-oss-120b-mxfp4.gguf"],
+        &["inspect", "examples/qwen3-30b-a3b-q4_k_m.gguf", "-v"],
         &["detect"],
     ] {
         let text = succeeds(args);
@@ -311,7 +313,8 @@ fn wrong_input_is_named_and_ends_with_two() {
             "plans are made for llama.cpp, ik_llama.cpp, vllm",
         ),
         (vec!["plan", BIG, "--cluster", HOME, "--out", "no-such-folder/plan.json"], "no-such-folder"),
-        (vec!["check", BIG], "llama-3.1-70b"),
+        (vec!["check", BIG], "llama-3.1-70b-q4_k_m.gguf is no saved plan (plan --out): it is not text"),
+        (vec!["plan", BIG, "--cluster", BIG], "it is not text"),
         (vec!["inspect", HOME], "home-lab.toml"),
         (vec!["completions", "tcsh"], "tcsh"),
     ] {
@@ -460,6 +463,14 @@ fn an_engine_that_cannot_read_a_model_refuses_it_with_what_can() {
         let text = one_line(&stderr(&output));
         assert!(text.contains("does not run a GGUF") && text.contains("plan for llama.cpp"), "{text}");
     }
+    // A plan without a command says why there is none.
+    let list = ["plan", "examples/forty-layers.toml", "--cluster", "examples/five-nodes.toml", "--engine"];
+    let said = "note: nothing to type: a list of layers is no file that petals could load";
+    assert!(one_line(&succeeds(&[&list[..], &["petals"]].concat())).contains(said));
+    assert!(!succeeds(&[&list[..], &["none"]].concat()).contains("nothing to type"));
+    let check =
+        ["check", "--from-flags", "-ngl 81 -np 1 -c 4096", BIG, "--cluster", "examples/two-cards.toml"];
+    assert!(!succeeds(&check).contains("nothing to type"));
     let output = plimsoll(&["plan", BIG, "--cluster", HOME, "--engine", "none", "--export", "x"]);
     assert_eq!(status(&output), 2, "{}", stderr(&output));
 }

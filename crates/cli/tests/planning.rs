@@ -211,8 +211,9 @@ fn the_models_of_a_folder_are_told_with_those_that_cannot_be_read() {
     );
     folder.file("m/huge.json", "{ \"name\": \"huge\", \"layers\": [ { \"bytes\": \"300GB\" } ] }");
     folder.file("m/part-00002-of-00003.gguf", "GGUF");
-    // No models: a cluster, a saved plan, something hidden.
+    // No models: a cluster, a scenario, a saved plan, something hidden.
     folder.file("m/home.toml", "[[node]]\nid = \"a\"\n");
+    folder.file("m/hours.toml", "duration = \"2h\"\n[[model]]\nlayers = [ { bytes = \"3GB\" } ]\n");
     folder.file("m/plan.json", "{ \"format\": \"plimsoll.plan/1\", \"layers\": [] }");
     folder.file("m/.cache/old.gguf", "GGUF");
     let text = folder.succeeds(&["fit", "m", "--cluster", CARDS, "--ctx", "8k"]);
@@ -230,7 +231,10 @@ fn the_models_of_a_folder_are_told_with_those_that_cannot_be_read() {
         assert!(told.contains(words), "{model}: {text}");
     }
     assert!(
-        !text.contains("home.toml") && !text.contains("old.gguf") && !text.contains("plan.json"),
+        !text.contains("home.toml")
+            && !text.contains("hours.toml")
+            && !text.contains("old.gguf")
+            && !text.contains("plan.json"),
         "{text}"
     );
 
@@ -405,6 +409,50 @@ fn a_list_without_context_fits_with_any() {
         one_line(&succeeds(&["fit", "examples/forty-layers.toml", "--cluster", "examples/five-nodes.toml"]));
     assert!(text.contains("any context fits on examples/five-nodes.toml"), "{text}");
     assert!(!text.contains("4096"), "{text}");
+    let told =
+        succeeds(&["fit", "examples/forty-layers.toml", "--cluster", "examples/five-nodes.toml", "--json"]);
+    let told = &json(&told)["models"][0];
+    assert_eq!((&told["any_ctx"], &told["limit"]), (&true.into(), &"none".into()));
+    assert_eq!(
+        (&told["largest_ctx"], &told["next_ctx"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    assert_eq!(told["largest_bytes"], 40_000_000_000_u64);
+}
+
+#[test]
+fn a_list_that_tells_no_training_is_looked_at_up_to_a_length_that_nobody_uses() {
+    let folder = Folder::new("longest");
+    let list = folder.file("a.toml", "name = \"a\"\nlayers = [ { bytes = 1, kv_bytes_per_token = 1 } ]");
+    let cluster = folder.file("c.toml", "[[node]]\nid = \"n\"\nmemory = \"2TiB\"\n");
+    let told = json(&succeeds(&["fit", &list, "--cluster", &cluster, "--json"]));
+    let told = &told["models"][0];
+    assert_eq!((&told["any_ctx"], &told["limit"]), (&false.into(), &"longest".into()));
+    assert_eq!(told["largest_ctx"], 1_u64 << 40);
+    let text = one_line(&succeeds(&["fit", &list, "--cluster", &cluster]));
+    assert!(text.contains("longer contexts are not looked for") && !text.contains("any context"), "{text}");
+}
+
+#[test]
+fn times_that_leave_out_what_is_passed_on_say_so() {
+    let plan = [
+        "plan",
+        "examples/forty-layers.toml",
+        "--cluster",
+        "examples/five-nodes.toml",
+        "--objective",
+        "throughput",
+    ];
+    let plain = one_line(&succeeds(&plan));
+    assert!(plain.contains("slowest stage 29.1 ms:") && !plain.contains("passed on"), "{plain}");
+    for (transfers, said) in [
+        ("overlapped", "slowest stage, or what it passes on, "),
+        ("added", "slowest stage with what it receives and passes on "),
+    ] {
+        let text = one_line(&succeeds(&[&plan[..], &["--transfers", transfers]].concat()));
+        assert!(text.contains("time: without what is passed on, which counts below"), "{text}");
+        assert!(text.contains(said), "{text}");
+    }
 }
 
 #[test]

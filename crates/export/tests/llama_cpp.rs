@@ -341,3 +341,36 @@ fn a_path_with_a_nul_is_not_quoted() {
     let emitted = command(&plan, &snapshot(), &Request::default(), &facts("a\0b", 0)).unwrap();
     assert_eq!(emitted.server.quoted(), Err(ExportError::Unquotable { text: "a\0b".to_owned() }));
 }
+
+#[test]
+fn cards_are_numbered_by_the_drivers_own_names_where_the_cluster_tells_all_of_them() {
+    let mut snapshot = snapshot();
+    for node in &mut snapshot.nodes[..2] {
+        // Listed in another order than they are numbered.
+        node.devices.reverse();
+        for device in node.devices.iter_mut().filter(|device| device.backend == GpuBackend::Cuda) {
+            device.uuid = Some(format!("GPU-{}-{}", node.id, device.id));
+        }
+    }
+    let split = plan(vec![
+        stage(id("a", "CUDA3"), 0..10, true, false),
+        stage(id("a", "CUDA1"), 10..20, false, false),
+        stage(id("b", "CUDA2"), 20..30, false, false),
+        stage(id("c", "CUDA0"), 30..32, false, true),
+    ]);
+    let emitted = command(&split, &snapshot, &Request::default(), &facts("m.gguf", 0)).unwrap();
+    let all = |node: &str, count: usize| {
+        let uuids: Vec<String> = (0..count).map(|n| format!("GPU-{node}-CUDA{n}")).collect();
+        format!("CUDA_VISIBLE_DEVICES={}", uuids.join(","))
+    };
+    assert_eq!(emitted.server.words[..3], ["env", &all("a", 6), "llama-server"]);
+    assert_eq!(value(&emitted.server.words, "--device"), Some("CUDA3,CUDA1,RPC0,RPC1"));
+    assert_eq!(emitted.rpc_servers[0].words[..3], ["env", &all("b", 4), "ggml-rpc-server"]);
+    assert_eq!(emitted.rpc_servers[1].words[0], "ggml-rpc-server", "no names are known there");
+    let read = plimsoll_export::llama_cpp::parse_flags(&emitted.server.words).unwrap();
+    assert!(read.ignored.is_empty(), "{:?}", read.ignored);
+
+    let older = plimsoll_export::llama_cpp::older_command;
+    let older = older(&split, &snapshot, &Request::default(), &facts("m.gguf", 0)).unwrap();
+    assert_eq!(older.rpc_servers[0].words[..3], ["env", "CUDA_VISIBLE_DEVICES=GPU-b-CUDA2", "rpc-server"]);
+}

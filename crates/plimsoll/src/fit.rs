@@ -50,7 +50,12 @@ pub enum Limit {
         /// Why it does not fit; `None` where its bytes are too many to count.
         refusal: Option<Box<Refusal>>,
     },
-    /// Context takes no memory, and the model tells nothing of its training.
+    /// Longer ones were not tried: the model tells nothing of its training, and this one is longer than any in use.
+    Longest {
+        /// The longest that was tried.
+        context: u64,
+    },
+    /// Context takes no memory, and the model tells nothing of its training: any fits.
     Nothing,
 }
 
@@ -142,7 +147,7 @@ impl Job<'_> {
                         return Ok((Some(largest), Limit::Trained { context }));
                     }
                     if at(high) >= LONGEST {
-                        return Ok((Some(largest), Limit::Nothing));
+                        return Ok((Some(largest), Limit::Longest { context: at(high) }));
                     }
                     low = (high, Some(plan));
                     high *= 2;

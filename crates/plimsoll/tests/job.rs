@@ -354,3 +354,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn cards_that_other_programs_hold_are_given_nothing() {
+    let card = |n: u32, free: &str| {
+        format!(
+            "[[node.device]]\nid = \"CUDA{n}\"\nname = \"A100 80GB\"\nmemory = \"80GB\"\nfree = \"{free}\"\nbackend = \"cuda\"\n"
+        )
+    };
+    let cards: String = (0..8).map(|n| card(n, if n < 4 { "1GB" } else { "80GB" })).collect();
+    let cluster = format!("[[node]]\nid = \"box\"\nmemory = \"256GB\"\n{cards}");
+    let snapshot = cluster::file::parse_cluster(&cluster).unwrap().snapshot;
+    let model = example("llama-3.1-70b-q4_k_m.gguf");
+    for objective in [Objective::Fit, Objective::Throughput, Objective::Latency, Objective::Balanced] {
+        let options = PlanOptions { objective, ..PlanOptions::default() };
+        let planned = Job::new(&model, &snapshot, Engine::LlamaCpp, request(32_768), options).plan().unwrap();
+        let held = planned.plan.stages.iter().filter(|stage| stage.head || !stage.layers.is_empty());
+        let held: Vec<&str> = held.map(|stage| stage.device.device.as_str()).collect();
+        assert!(!held.is_empty());
+        for full in ["CUDA0", "CUDA1", "CUDA2", "CUDA3"] {
+            assert!(!held.contains(&full), "{objective:?}: {held:?}");
+        }
+    }
+}

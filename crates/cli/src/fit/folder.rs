@@ -83,8 +83,9 @@ fn is_list(path: &Path, extension: &str) -> bool {
         let value: Option<serde_json::Value> = serde_json::from_str(&text).ok();
         return value.is_some_and(|value| value.get("layers").is_some() && value.get("format").is_none());
     }
-    text.lines().any(|line| {
-        let line = line.trim_start();
+    // What stands in a table is the table's: a scenario has models, and each of them has layers.
+    let own = text.lines().map(str::trim_start);
+    own.take_while(|line| !line.starts_with('[') || line.starts_with("[[layers]]")).any(|line| {
         line.starts_with("[[layers]]")
             || line.strip_prefix("layers").is_some_and(|rest| rest.trim_start().starts_with('='))
     })

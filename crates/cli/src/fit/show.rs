@@ -55,7 +55,7 @@ pub(super) fn one(args: &FitArgs, answer: &Answer, verbose: bool) -> String {
         None => {
             let refusal = match &fit.limit {
                 Limit::Memory { refusal, .. } => refusal.as_deref(),
-                Limit::Trained { .. } | Limit::Nothing => None,
+                Limit::Trained { .. } | Limit::Longest { .. } | Limit::Nothing => None,
             };
             lines.push(format!("does not fit on {cluster}, with however little context: {}", why(refusal)));
         }
@@ -124,6 +124,9 @@ fn limit_line(fit: &Fit, model: &ModelSpec) -> String {
                 why(refusal.as_deref())
             )
         }
+        Limit::Longest { .. } => {
+            "the model does not say what it was trained for; longer contexts are not looked for".to_owned()
+        }
         Limit::Nothing => "context takes no memory".to_owned(),
     }
 }
@@ -182,7 +185,7 @@ pub(super) fn several(args: &FitArgs, looked: &[Looked], verbose: bool) -> Strin
 fn largest(fit: &Fit) -> String {
     match (&fit.largest, &fit.limit) {
         (Some(largest), Limit::Trained { .. }) => format!("{} (trained)", largest.context),
-        (Some(largest), Limit::Memory { .. }) => largest.context.to_string(),
+        (Some(largest), Limit::Memory { .. } | Limit::Longest { .. }) => largest.context.to_string(),
         (Some(_), Limit::Nothing) => "any".to_owned(),
         (None, _) => "none".to_owned(),
     }

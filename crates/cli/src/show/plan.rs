@@ -1,6 +1,6 @@
 //! A plan as a table with a bar for each device.
 
-use plimsoll::balance::{HostUse, Objective, Optimality, Stage, StoppedBy};
+use plimsoll::balance::{HostUse, Objective, Optimality, Stage, StoppedBy, Transfers};
 use plimsoll::cluster::ClusterSnapshot;
 use plimsoll::export::{Export, assumption_text};
 use plimsoll::model::{ModelSpec, Request};
@@ -23,7 +23,11 @@ pub(crate) fn plan(
     let mut out = head(planned, model);
     out.push('\n');
     out.push_str(&devices(planned));
-    out.push_str("  █ weights  ▓ context  ▒ engine  · free\n\n");
+    out.push_str("  █ weights  ▓ context  ▒ engine  · free\n");
+    if passing(planned).is_some() {
+        out.push_str("  time: without what is passed on, which counts below\n");
+    }
+    out.push('\n');
     out.push_str(&wrap(&value(planned), "  "));
     out.push('\n');
     for line in left_out(planned, snapshot) {
@@ -114,7 +118,7 @@ fn devices(planned: &Planned) -> String {
         right.iter_mut().for_each(|column| *column += 1);
         right.push(0);
     }
-    let rows: Vec<[String; 5]> = stages
+    let mut rows: Vec<[String; 5]> = stages
         .iter()
         .map(|stage| {
             let used = stage.used_bytes();
@@ -127,15 +131,17 @@ fn devices(planned: &Planned) -> String {
             ]
         })
         .collect();
-    // The bar takes what the other columns leave, one blank on each side of every column.
-    let widest = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0).max([6, 6, 4, 9, 4][column])
-    };
     let columns = if timed { 5 } else { 4 };
-    let others: usize = (0..columns).map(widest).sum::<usize>() + 2 * (columns + 1);
-    let others = if several { others + 6 } else { others };
-    let bar_width = width().saturating_sub(others).clamp(8, 32);
+    // One blank on each side of every column, the bar's among them.
+    let beside = 2 * (columns + 1) + if several { 6 } else { 0 };
+    let but_layers: usize =
+        (0..columns).filter(|column| *column != 1).map(|column| widest(&rows, column)).sum();
+    let left = width().saturating_sub(but_layers + beside);
+    for row in &mut rows {
+        row[1] = super::lines(&row[1], left.saturating_sub(SHORTEST_BAR).max(12));
+    }
+    // The bar takes what the other columns leave.
+    let bar_width = left.saturating_sub(widest(&rows, 1)).clamp(SHORTEST_BAR, 32);
     let mut table = table(&header, &right);
     for (stage, [device, layers, full, budget, time]) in stages.iter().zip(rows) {
         let mut row = vec![device, layers, bar(stage, bar_width), full, budget];
@@ -148,6 +154,15 @@ fn devices(planned: &Planned) -> String {
         table.add_row(row);
     }
     text(&table)
+}
+
+/// A bar of fewer cells tells nothing.
+const SHORTEST_BAR: usize = 8;
+
+/// How wide a column of the devices is, its header counted.
+fn widest(rows: &[[String; 5]], column: usize) -> usize {
+    let cells = rows.iter().flat_map(|row| row[column].lines()).map(|line| line.chars().count());
+    cells.max().unwrap_or(0).max([6, 6, 4, 9, 4][column])
 }
 
 /// What lies on a device, parts of other devices' layers last.
@@ -217,7 +232,8 @@ fn value(planned: &Planned) -> String {
         }
         (Objective::Throughput, Some(s)) if s > 0.0 => {
             format!(
-                "slowest stage {}: up to {:.1} tokens/s with enough requests at once",
+                "slowest stage{} {}: up to {:.1} tokens/s with enough requests at once",
+                passing(planned).unwrap_or_default(),
                 seconds(s),
                 1.0 / s
             )
@@ -238,6 +254,15 @@ fn value(planned: &Planned) -> String {
         Optimality::Unproven => "whether another plan is better is not proven".to_owned(),
     };
     format!("{what}; {proof}")
+}
+
+/// How the slowest stage counts what is passed on, where it does: the times of single devices never do.
+fn passing(planned: &Planned) -> Option<&'static str> {
+    match planned.options.transfers {
+        Transfers::Apart => None,
+        Transfers::Overlapped => Some(", or what it passes on,"),
+        Transfers::Added => Some(" with what it receives and passes on"),
+    }
 }
 
 /// Whether the host holds layers only where nothing else would fit: that comes before the objective.

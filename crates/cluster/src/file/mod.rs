@@ -7,7 +7,7 @@ mod table;
 mod write;
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, ErrorKind, Read as _};
 use std::path::Path;
 
 pub use problem::{ClusterFileError, Problem};
@@ -38,7 +38,10 @@ pub fn read_cluster(path: impl AsRef<Path>) -> Result<ClusterFile, ClusterFileEr
     let cannot = |source| ClusterFileError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(cannot)?;
     let mut text = String::new();
-    file.take(LIMIT + 1).read_to_string(&mut text).map_err(cannot)?;
+    file.take(LIMIT + 1).read_to_string(&mut text).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => cannot(io::Error::new(ErrorKind::InvalidData, "it is not text (UTF-8)")),
+        _ => cannot(error),
+    })?;
     if u64::try_from(text.len()).is_ok_and(|len| len > LIMIT) {
         return Err(ClusterFileError::TooLarge { path: path.to_owned(), limit: LIMIT });
     }

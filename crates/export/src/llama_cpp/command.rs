@@ -11,6 +11,7 @@ use plimsoll_model::{FlashAttention, Request, ResolvedContext};
 use plimsoll_units::{Bytes, DeviceId, DeviceRef, NodeId};
 
 use super::{MAX_DEVICES, overrides};
+use crate::launch;
 
 /// Why a plan cannot be said in llama.cpp's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -220,6 +221,8 @@ pub fn command(
         }
     }
     let rpc_servers = servers.into_iter().map(|s| s.line).collect();
+    let local = line.devices.iter().filter(|(device, _)| device.node == line.main.id);
+    let words = numbered(line.main, local.map(|(device, _)| &device.device), words);
     Ok(Command { rpc_servers, server: LaunchLine { node: line.main.id.clone(), words }, notes })
 }
 
@@ -303,7 +306,8 @@ fn remote_servers<'a>(
         let everywhere = host.parse::<IpAddr>().is_err();
         let listen = if everywhere { "0.0.0.0" } else { host };
         let words = ["ggml-rpc-server", "-H", listen, "-p", port, "--device", &list.join(","), "-c"];
-        let line = LaunchLine { node: node.clone(), words: words.map(str::to_owned).to_vec() };
+        let words = numbered(found, devices.iter().copied(), words.map(str::to_owned).to_vec());
+        let line = LaunchLine { node: node.clone(), words };
         servers.push(RpcServer { address, line, everywhere });
     }
     let name = |device: &DeviceRef| {
@@ -312,6 +316,28 @@ fn remote_servers<'a>(
     };
     let names = line.devices.iter().map(|(device, _)| name(device)).collect();
     Ok((servers, names))
+}
+
+/// The line with the cards of its node numbered as the cluster file names them, where it knows the driver's own name of
+/// each and `used` has one of them: a runtime counts the fastest first, or by the bus, as it is told.
+fn numbered<'a>(
+    node: &Node,
+    mut used: impl Iterator<Item = &'a DeviceId>,
+    words: Vec<String>,
+) -> Vec<String> {
+    let cuda = |id: &DeviceId| node.device(id).filter(|device| device.backend == GpuBackend::Cuda);
+    if !used.any(|id| cuda(id).is_some()) {
+        return words;
+    }
+    let count = node.devices.iter().filter(|device| device.backend == GpuBackend::Cuda).count();
+    let uuid = |number: usize| {
+        let name = format!("CUDA{number}");
+        node.devices.iter().find(|device| device.id.as_str() == name)?.uuid.as_deref()
+    };
+    match (0..count).map(uuid).collect::<Option<Vec<&str>>>() {
+        Some(uuids) => launch::words(vec![format!("CUDA_VISIBLE_DEVICES={}", uuids.join(","))], words),
+        None => words,
+    }
 }
 
 /// The engine's name for a device: processors are `CPU` to it, whatever the cluster file calls them.

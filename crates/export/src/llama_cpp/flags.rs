@@ -50,7 +50,7 @@ pub struct Assignment {
     pub places: Vec<Place>,
 }
 
-/// Reads the words of a command line; the program's name may come first, and before it the lines of rpc servers, which say
+/// Reads the words of a command line; the program's name may come first (after `env` with variables), and before it the lines of rpc servers, which say
 /// which devices `RPC0`, `RPC1` and so on are.
 ///
 /// # Errors

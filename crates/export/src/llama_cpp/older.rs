@@ -85,6 +85,11 @@ pub fn command(
 
 /// The server of that time has another name, shows the first device that it sees, and keeps no files.
 fn older_server(line: &mut LaunchLine) -> Result<(), ExportError> {
+    let uuids = line.words.get(1).filter(|_| line.words.first().is_some_and(|word| word == "env"));
+    let uuids = uuids.and_then(|word| word.strip_prefix("CUDA_VISIBLE_DEVICES=")).map(str::to_owned);
+    if uuids.is_some() {
+        line.words.drain(..2);
+    }
     let list = line.words.iter().skip_while(|word| *word != "--device").nth(1).cloned().unwrap_or_default();
     let devices = list.split(',').count();
     if devices > 1 {
@@ -92,8 +97,9 @@ fn older_server(line: &mut LaunchLine) -> Result<(), ExportError> {
     }
     let mut words: Vec<String> = Vec::new();
     let number = list.trim_start_matches(|c: char| !c.is_ascii_digit());
-    if list.starts_with("CUDA") && number.parse::<u32>().is_ok() {
-        words.extend(["env".to_owned(), format!("CUDA_VISIBLE_DEVICES={number}")]);
+    if let Some(place) = number.parse::<usize>().ok().filter(|_| list.starts_with("CUDA")) {
+        let uuid = uuids.as_deref().and_then(|uuids| uuids.split(',').nth(place));
+        words.extend(["env".to_owned(), format!("CUDA_VISIBLE_DEVICES={}", uuid.unwrap_or(number))]);
     }
     words.push("rpc-server".to_owned());
     words.extend(line.words.iter().skip(1).take_while(|word| *word != "--device").cloned());
