@@ -86,6 +86,9 @@ fn prepare(gpu: bool) -> Result<Environment> {
     if gpu {
         environment.push(("PLIMSOLL_GPU", "1".into()));
     }
+    if shell::in_ci() {
+        environment.push(("PLIMSOLL_FAULT_SECONDS", "60".into()));
+    }
     if cfg!(target_os = "linux") {
         match software_vulkan() {
             Ok(()) => environment.push(("PLIMSOLL_TEST_VULKAN", "1".into())),

@@ -33,7 +33,7 @@ fn now() -> Instant {
 /// A request for a plan that no other number asks for in the same words.
 fn body(number: u64) -> String {
     format!(
-        "{{\"list\":{{\"name\":\"load\",\"head_bytes\":{number},\"layers\":[{{\"count\":40,\"bytes\":\"1GB\",\"kv_bytes\":1000000}},\
+        "{{\"list\":{{\"name\":\"load {number}\",\"head_bytes\":500000000,\"layers\":[{{\"count\":40,\"bytes\":\"1GB\",\"kv_bytes\":1000000}},\
          {{\"count\":40,\"bytes\":\"900MB\",\"kv_bytes\":1000000}}]}}}}"
     )
 }

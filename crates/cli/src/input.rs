@@ -26,7 +26,10 @@ pub(crate) fn open_model(path: &Path) -> Result<ModelSpec, Failure> {
 /// The same; where the model is on a server and somebody wants to know, what was read is said on stderr.
 pub(crate) fn open_model_telling(path: &Path, verbose: bool) -> Result<ModelSpec, Failure> {
     let model = match address(path)? {
-        None => plimsoll::model::open(path).map_err(Failure::input)?,
+        None => {
+            refuse_other_schemes(path)?;
+            plimsoll::model::open(path).map_err(Failure::input)?
+        }
         Some(url) => {
             let client = Client::new(Options::from_env());
             let model = open_url(&url, &client);
@@ -39,6 +42,17 @@ pub(crate) fn open_model_telling(path: &Path, verbose: bool) -> Result<ModelSpec
     match model.layer_count() {
         0 => Err(Failure::Input(format!("{} has no layers", shown(path).display()))),
         _ => Ok(model),
+    }
+}
+
+/// Refuses what looks like an address of a kind that is not read, and is no file.
+fn refuse_other_schemes(path: &Path) -> Result<(), Failure> {
+    let scheme = path.to_str().and_then(|text| text.split_once("://")).map(|(scheme, _)| scheme);
+    match scheme.filter(|scheme| !scheme.contains('/') && !path.exists()) {
+        Some(scheme) => Err(Failure::Input(format!(
+            "a model is a file, a folder, or an address with http:// or https://; {scheme}:// is not read"
+        ))),
+        None => Ok(()),
     }
 }
 

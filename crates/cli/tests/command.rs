@@ -296,6 +296,7 @@ fn wrong_input_is_named_and_ends_with_two() {
     for (args, why) in [
         (vec!["plan"], "<MODEL>"),
         (vec!["plan", "no-such-file.gguf"], "no-such-file.gguf"),
+        (vec!["plan", "ftp://host/model.gguf"], "ftp:// is not read"),
         (vec!["plan", &not_a_model], "model.gguf"),
         (vec!["plan", BIG, "--cluster", "no-such-file.toml"], "no-such-file.toml"),
         (vec!["plan", BIG, "--cluster", &unknown_key], "memroy"),

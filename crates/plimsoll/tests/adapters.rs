@@ -120,7 +120,7 @@ fn squeezed(name: &str, free: &[u64]) -> ClusterSnapshot {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn every_tensor_of_an_adapter_weighs_on_the_device_of_its_base(

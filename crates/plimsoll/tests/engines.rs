@@ -84,6 +84,9 @@ fn keys_and_values_are_shared_out_by_heads_and_copied_beyond_them() {
     };
     // 64 layers, 8 heads of 128 values of 2 bytes, keys and values.
     assert_eq!([1, 2, 4, 8, 16].map(kv), [262_144, 131_072, 65_536, 32_768, 32_768]);
+    // What blocks of 16 tokens a rank's memory holds: a quarter of them if a rank were charged for all heads.
+    let blocks = |ranks: u32| Bytes::mib(3258).get() / (16 * kv(ranks));
+    assert_eq!((blocks(4), blocks(1)), (3258, 814));
     // Weights: a quarter of all but the norm; keys and values of 8 heads on 16 ranks an eighth.
     let weights =
         |ranks: u32| model.footprint(&request(ranks), Padding::None).unwrap().layers[0].weights_bytes.get();

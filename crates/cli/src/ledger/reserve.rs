@@ -12,6 +12,7 @@ use super::refuse::{self, Telling};
 use super::{Ledger, answer, needing, nothing, now, store};
 use crate::args::Cli;
 use crate::failure::{Failure, Outcome};
+use crate::refusal;
 
 /// How long to sleep between two looks at the queue: the first time, and at most.
 const SLEEP: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
@@ -141,6 +142,15 @@ fn enqueue(
     }
 }
 
+fn not_held(instance: &str, cli: &Cli) -> Failure {
+    let stderr = LedgerError::NotHeld { instance: instance.to_owned() }.to_string();
+    if cli.json {
+        refusal::excluded(&stderr, true)
+    } else {
+        Failure::Refused { stdout: String::new(), stderr }
+    }
+}
+
 pub(crate) fn release(args: &ReleaseArgs, cli: &Cli) -> Outcome {
     let ledger = Ledger::open(&args.ledger, None)?;
     let book = ledger.book()?;
@@ -150,8 +160,7 @@ pub(crate) fn release(args: &ReleaseArgs, cli: &Cli) -> Outcome {
         ledger.store.release_role(&args.name, now()).map_err(store)?
     };
     if instances.is_empty() {
-        let stderr = LedgerError::NotHeld { instance: args.name.clone() }.to_string();
-        return Err(Failure::Refused { stdout: String::new(), stderr });
+        return Err(not_held(&args.name, cli));
     }
     for owner in instances.iter().filter_map(|instance| ledger.running_owner(&book, instance)) {
         crate::complain(&format!("note: {owner} still runs, and uses memory that is booked for nobody now"));
@@ -164,8 +173,7 @@ pub(crate) fn resize(args: &ResizeArgs, cli: &Cli) -> Outcome {
     let ledger = Ledger::open(&args.ledger, args.pool.as_ref())?;
     let book = ledger.book()?;
     let Some(held) = book.get(&args.instance) else {
-        let stderr = LedgerError::NotHeld { instance: args.instance.clone() }.to_string();
-        return Err(Failure::Refused { stdout: String::new(), stderr });
+        return Err(not_held(&args.instance, cli));
     };
     if args.needs.is_zero() {
         return Err(nothing(held.role()));

@@ -109,6 +109,8 @@ fn a_refusal_is_told_to_programs_too() {
         serde_json::from_slice::<Value>(&output.stdout).unwrap()["reason"].clone()
     };
     assert_eq!(reason("reserve b --needs 1 --exclude a --json", 1), "excluded");
+    assert_eq!(reason("release nobody --json", 1), "excluded");
+    assert_eq!(reason("resize nobody --needs 1GB --json", 1), "excluded");
     assert_eq!(reason("run b --needs 4GB --json --wait=0s -- true", 125), "timed-out");
 }
 
