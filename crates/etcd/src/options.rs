@@ -41,7 +41,7 @@ impl Default for Options {
 #[cfg(feature = "tls")]
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// Who vouches for the members.
+    /// Who vouches for the members; those that the system trusts where nobody is named.
     pub ca: Option<String>,
     /// Who we are: a certificate and its key.
     pub identity: Option<(String, String)>,
@@ -60,10 +60,10 @@ impl std::fmt::Debug for Tls {
 impl Tls {
     pub(crate) fn client(&self) -> etcd_client::TlsOptions {
         use etcd_client::{Certificate, Identity, TlsOptions};
-        let mut options = TlsOptions::new();
-        if let Some(ca) = &self.ca {
-            options = options.ca_certificate(Certificate::from_pem(ca));
-        }
+        let mut options = match &self.ca {
+            Some(ca) => TlsOptions::new().ca_certificate(Certificate::from_pem(ca)),
+            None => TlsOptions::new().with_enabled_roots(),
+        };
         if let Some((certificate, key)) = &self.identity {
             options = options.identity(Identity::from_pem(certificate, key));
         }

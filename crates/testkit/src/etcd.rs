@@ -18,6 +18,18 @@ const KEEPER: &str =
 pub struct Etcd {
     members: Vec<Member>,
     folder: PathBuf,
+    encrypted: bool,
+}
+
+/// The files of members that let in only whom an authority vouches for.
+#[derive(Clone, Copy, Debug)]
+pub struct Certificates<'a> {
+    /// The authority's certificate.
+    pub authority: &'a Path,
+    /// The members' certificate, and its key.
+    pub member: &'a Path,
+    /// The key.
+    pub key: &'a Path,
 }
 
 /// One member.
@@ -52,8 +64,17 @@ impl Etcd {
     /// # Panics
     ///
     /// A program that does not start; or none at all where `CI` is set.
-    #[expect(clippy::print_stderr, reason = "whoever runs the tests has to see it")]
     pub fn start(folder: &Path, members: usize) -> Option<Self> {
+        Self::start_with(folder, members, None)
+    }
+
+    /// The same, encrypted where there are certificates.
+    ///
+    /// # Panics
+    ///
+    /// As [`Etcd::start`].
+    #[expect(clippy::print_stderr, reason = "whoever runs the tests has to see it")]
+    pub fn start_with(folder: &Path, members: usize, certificates: Option<Certificates<'_>>) -> Option<Self> {
         let Some(program) = program() else {
             let in_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
             assert!(!in_ci, "etcd is not installed: apt-get install etcd-server");
@@ -69,7 +90,7 @@ impl Etcd {
         let all: Vec<String> = (0..members).map(|n| format!("m{n}={}", peer(n))).collect();
         let members = (0..members).map(|n| {
             let endpoint = format!("127.0.0.1:{}", ports[n]);
-            let client = format!("http://{endpoint}");
+            let client = format!("{}://{endpoint}", if certificates.is_some() { "https" } else { "http" });
             let data = folder.join(format!("m{n}")).display().to_string();
             let arguments = [
                 ("--name", format!("m{n}")),
@@ -84,15 +105,26 @@ impl Etcd {
                 ("--election-timeout", "500".to_owned()),
                 ("--log-level", "error".to_owned()),
             ];
+            let mut arguments: Vec<String> =
+                arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
+            if let Some(Certificates { authority, member, key }) = certificates {
+                for (name, file) in
+                    [("--trusted-ca-file", authority), ("--cert-file", member), ("--key-file", key)]
+                {
+                    arguments.extend([name.to_owned(), file.display().to_string()]);
+                }
+                arguments.push("--client-cert-auth".to_owned());
+            }
             Member {
-                arguments: arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect(),
+                arguments,
                 endpoint,
                 log: folder.join(format!("m{n}.log")),
                 program: program.clone(),
                 running: None,
             }
         });
-        let mut etcd = Self { members: members.collect(), folder: folder.clone() };
+        let encrypted = certificates.is_some();
+        let mut etcd = Self { members: members.collect(), folder: folder.clone(), encrypted };
         etcd.members.iter_mut().for_each(Member::start);
         Some(etcd)
     }
@@ -100,7 +132,8 @@ impl Etcd {
     /// `etcd://127.0.0.1:1234,…/name`.
     pub fn url(&self, name: &str) -> String {
         let endpoints: Vec<&str> = self.members.iter().map(Member::endpoint).collect();
-        format!("etcd://{}/{name}", endpoints.join(","))
+        let scheme = if self.encrypted { "etcds" } else { "etcd" };
+        format!("{scheme}://{}/{name}", endpoints.join(","))
     }
 
     /// The members.

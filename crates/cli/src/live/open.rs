@@ -13,6 +13,36 @@ use crate::failure::Failure;
 /// The environment variable with a user and a password, which would be seen by everybody in an address.
 const USER: &str = "PLIMSOLL_ETCD_USER";
 
+/// Environment variables with the files of certificates, as PEM: who vouches for the members, and who we are.
+#[cfg(feature = "etcd-tls")]
+const CERTIFICATES: [&str; 3] = ["PLIMSOLL_ETCD_CACERT", "PLIMSOLL_ETCD_CERT", "PLIMSOLL_ETCD_KEY"];
+
+/// The certificates that the environment names.
+#[cfg(feature = "etcd-tls")]
+fn certificates() -> Result<plimsoll::etcd::Tls, Failure> {
+    let read = |name: &str| {
+        let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) else { return Ok(None) };
+        let path = Path::new(&path);
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::Input(format!("{name}: cannot read {}: {error}", path.display())))?;
+        if text.contains("-----BEGIN ") {
+            Ok(Some(text))
+        } else {
+            Err(Failure::Input(format!("{name}: {} holds no PEM", path.display())))
+        }
+    };
+    let [ca, certificate, key] = CERTIFICATES.map(read);
+    let identity = match (certificate?, key?) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => {
+            let [_, certificate, key] = CERTIFICATES;
+            return Err(Failure::Input(format!("{certificate} and {key} go together, and one is not set")));
+        }
+    };
+    Ok(plimsoll::etcd::Tls { ca: ca?, identity, domain: None })
+}
+
 /// Opens the cluster of this address.
 pub(super) fn open(url: &str) -> Result<Live, Failure> {
     open_with(url, "--cluster", Options::default())
@@ -27,7 +57,10 @@ pub(super) fn open_with(url: &str, flag: &str, options: Options) -> Result<Live,
         },
         Err(_) => None,
     };
-    Live::open(url, Options { credentials, ..options }).map_err(|error| match error {
+    let options = Options { credentials, ..options };
+    #[cfg(feature = "etcd-tls")]
+    let options = Options { tls: certificates()?, ..options };
+    Live::open(url, options).map_err(|error| match error {
         LiveError::Url(error) => Failure::Input(format!("{flag}: {error}")),
         error => Failure::input(error),
     })
