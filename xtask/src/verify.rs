@@ -96,7 +96,10 @@ fn alone(name: &str) -> Result<()> {
     })?;
     let tests = format!("cargo test -p {name} --no-default-features");
     step(&format!("{name} alone, tests"), &tests, || {
-        quiet(shell::cargo().args(["test", "--quiet", "-p", name, "--no-default-features", "--locked"]))
+        let mut test = shell::cargo();
+        test.args(["test", "--quiet", "-p", name, "--no-default-features", "--locked"]);
+        // What tests lack is installed for the run of all of them: here they may do without.
+        quiet(test.env_remove("CI"))
     })
 }
 
