@@ -58,7 +58,7 @@ impl Agent {
     fn join(home: &Home, name: &str, flags: &str) -> Self {
         for _ in 0..20 {
             let mut child = plimsoll(&format!(
-                "agent --listen 127.0.0.1:0 --join {} --name {name} --address {name}:1 --lease {LEASE}s --machine {} {flags}",
+                "agent --listen 127.0.0.1:0 --join {} --name {name} --lease {LEASE}s --machine {} {flags}",
                 home.url,
                 home.file("fleet.toml")
             ))

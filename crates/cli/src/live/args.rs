@@ -86,6 +86,8 @@ pub(crate) struct PlaceArgs {
     pub(crate) name: Option<NodeId>,
 
     /// Where it can be reached: what tells it from another of its name; default: its host name.
+    ///
+    /// A machine that comes with the same address under another name takes the place of its former self.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Option<String>,
 

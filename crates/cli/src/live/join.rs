@@ -32,14 +32,17 @@ pub(crate) fn join(
     let live = open_with(url, "--join", options)?;
     let host = input::node_name();
     let place = &args.place;
+    let name = place.name.clone().unwrap_or_else(|| host.clone());
+    // Several machines that a file describes may be played on one computer, and are not one machine for that.
+    let address = if described.is_some() { &name } else { &host };
     let joining = Joining {
         live,
+        address: place.address.clone().unwrap_or_else(|| address.to_string()),
         described,
-        address: place.address.clone().unwrap_or_else(|| host.to_string()),
         boot_id: ProcOwners::new().boot().map(str::to_owned),
         rpc: place.rpc.clone(),
         main: place.main,
         grace: GRACE,
     };
-    Ok((place.name.clone().unwrap_or(host), Source::Joined(Box::new(joining))))
+    Ok((name, Source::Joined(Box::new(joining))))
 }
