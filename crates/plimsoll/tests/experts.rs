@@ -119,10 +119,13 @@ fn the_command_line_means_the_plan_to_the_engine() {
                 let room = largest(&model, |_| true).saturating_sub(largest(&model, |layer| {
                     planned.plan.overrides.iter().any(|moved| moved.layers.contains(&layer))
                 }));
-                for (stage, meant) in planned.plan.stages.iter().zip(&meant.planned.plan.stages) {
-                    let over = stage.overhead_bytes.checked_sub(meant.overhead_bytes);
-                    assert!(over == Some(Bytes::ZERO) || over == Some(room), "{over:?}, {room:?}: {words:?}");
-                }
+                // On one machine it is the first device that keeps the room.
+                let stages = planned.plan.stages.iter().zip(&meant.planned.plan.stages);
+                let over =
+                    stages.map(|(stage, meant)| stage.overhead_bytes.checked_sub(meant.overhead_bytes));
+                let expected =
+                    (0..planned.plan.stages.len()).map(|at| if at == 1 { room } else { Bytes::ZERO });
+                assert!(over.eq(expected.map(Some)), "{room:?}: {words:?}");
                 assert_eq!(meant.planned.plan.overrides, planned.plan.overrides);
                 // Whole layers on the host are not found a second time: they lie there anyway.
                 let on_host = planned.plan.stages[0].layers.end;
