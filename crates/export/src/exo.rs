@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_balance::{Charges, EngineRules, HostUse, Plan, Stage, StageCharges};
+use plimsoll_balance::{EngineRules, Plan, Stage};
 use plimsoll_cluster::{ClusterSnapshot, Device};
 use plimsoll_model::{CacheType, Footprint, Request};
 use plimsoll_units::{Bytes, NodeId};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::activations;
 use crate::engine_error::EngineError;
 use crate::launch::{Export, ExportFile, only_copy};
 use crate::llama_cpp::{ComputeFacts, LaunchLine};
@@ -64,21 +65,7 @@ pub fn on_every_node(footprint: Footprint) -> Footprint {
 
 /// What it takes beside the layers: an estimate.
 pub fn rules(facts: Option<&ComputeFacts>, request: &Request) -> EngineRules {
-    let each = facts.map_or(Bytes::ZERO, |facts| {
-        let wide = facts
-            .embedding_length
-            .saturating_mul(6)
-            .saturating_add(facts.feed_forward_length.saturating_mul(3));
-        Bytes::new(2).saturating_mul(wide).saturating_mul(u64::from(request.batch))
-    });
-    let each = each.saturating_add(FIXED);
-    let split = StageCharges { each, ..StageCharges::default() };
-    EngineRules {
-        host: HostUse::Ordinary,
-        max_devices: None,
-        margin: Bytes::gib(1),
-        charges: Charges { alone: each, split, partial: split, ..Charges::default() },
-    }
+    activations::rules(facts, request, FIXED, Bytes::gib(1))
 }
 
 /// A plan as an instance: a file, and the line that sends it.

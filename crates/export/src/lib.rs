@@ -19,6 +19,7 @@
 //! ```
 
 pub mod accelerate;
+mod activations;
 mod engine_error;
 pub mod exo;
 mod fraction;

@@ -3,11 +3,12 @@
 //! Facts: `--block_indices a:b` excludes its end and keeps a server from moving its blocks by itself. Blocks may lie on
 //! several servers. What is taken beside weights and cache is an estimate.
 
-use plimsoll_balance::{Charges, EngineRules, HostUse, Plan, StageCharges};
+use plimsoll_balance::{EngineRules, Plan};
 use plimsoll_cluster::{ClusterSnapshot, GpuBackend};
 use plimsoll_model::{CacheType, Request, ResolvedContext};
 use plimsoll_units::Bytes;
 
+use crate::activations;
 use crate::engine_error::EngineError;
 use crate::launch::{Export, visible, with_devices, words};
 use crate::llama_cpp::{ComputeFacts, LaunchLine};
@@ -23,21 +24,7 @@ const FIXED: Bytes = Bytes::gib(1);
 
 /// What a server takes beside its blocks, an estimate. Embedding and head are no server's.
 pub fn rules(facts: Option<&ComputeFacts>, request: &Request) -> EngineRules {
-    let each = facts.map_or(Bytes::ZERO, |facts| {
-        let wide = facts
-            .embedding_length
-            .saturating_mul(6)
-            .saturating_add(facts.feed_forward_length.saturating_mul(3));
-        Bytes::new(2).saturating_mul(wide).saturating_mul(u64::from(request.batch))
-    });
-    let each = each.saturating_add(FIXED);
-    let split = StageCharges { each, ..StageCharges::default() };
-    EngineRules {
-        host: HostUse::Ordinary,
-        max_devices: None,
-        margin: Bytes::mib(512),
-        charges: Charges { alone: each, split, partial: split, ..Charges::default() },
-    }
+    activations::rules(facts, request, FIXED, Bytes::mib(512))
 }
 
 /// A plan as a server for each stage.
